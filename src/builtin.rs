@@ -22,7 +22,7 @@ fn files() -> impl Iterator<Item = (&'static Path, &'static str)> {
 
 /// The names and texts of all run files. A name is a path without its ending, such as `gpt2/smoke`.
 pub fn run_files() -> impl Iterator<Item = (String, &'static str)> {
-    let runs = files().filter(|(_, text)| !ExperimentFile::is_one(text));
+    let runs = files().filter(|(_, text)| !ExperimentFile::is_experiment(text));
     runs.filter_map(|(path, text)| Some((path.with_extension("").to_str()?.to_owned(), text)))
 }
 
@@ -40,12 +40,12 @@ pub fn run_file(name: &Path) -> Option<&'static str> {
     let mut file = without_ending(name).into_os_string();
     file.push(".ron");
     let text = EXPERIMENTS.get_file(file)?.contents_utf8()?;
-    (!ExperimentFile::is_one(text)).then_some(text)
+    (!ExperimentFile::is_experiment(text)).then_some(text)
 }
 
 /// All experiments.
 pub fn experiments() -> impl Iterator<Item = Source> {
-    let experiments = files().filter(|(_, text)| ExperimentFile::is_one(text));
+    let experiments = files().filter(|(_, text)| ExperimentFile::is_experiment(text));
     experiments.filter_map(|(path, text)| {
         Some(Source {
             name: path.file_stem()?.to_str()?.to_owned(),

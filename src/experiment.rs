@@ -10,9 +10,9 @@ use residual_zoo_backend::BackendKind;
 use residual_zoo_cli::{CompareArgs, ExperimentArgs, Source, SweepArgs};
 use residual_zoo_core::{ConfigError, Vocabulary};
 use residual_zoo_data::Corpus;
+use residual_zoo_drive::{Bench, Classified, Error as DriveError, Trial};
 use residual_zoo_evaluate::{Options as EvaluateOptions, Results as Evaluated, Task};
-use residual_zoo_lab::trial::Trial;
-use residual_zoo_lab::{Bench, Classified, Error, Options, Results};
+use residual_zoo_lab::{Error, Options, Results};
 use residual_zoo_runs::generate::Sampling;
 use residual_zoo_runs::{Run, parse_ron};
 use residual_zoo_serve::Options as ServeOptions;
@@ -36,26 +36,26 @@ pub fn train(
     config: RunConfig,
     corpus: &Corpus,
     options: &RunOptions,
-) -> Result<Summary, Error> {
-    residual_zoo_lab::train(kind, gpu, config, corpus, options)
+) -> Result<Summary, DriveError> {
+    residual_zoo_drive::train(kind, gpu, config, corpus, options)
 }
 
-/// Checks that a run can begin or continue, and writes nothing, see [`residual_zoo_lab::check_start`].
+/// Checks that a run can begin or continue, and writes nothing, see [`residual_zoo_drive::check_start`].
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_lab::check_start`].
+/// Those of [`residual_zoo_drive::check_start`].
 pub fn check_start(
     kind: BackendKind,
     gpu: Option<usize>,
     config: RunConfig,
     corpus: &Corpus,
     options: &RunOptions,
-) -> Result<(), Error> {
-    residual_zoo_lab::check_start(kind, gpu, config, corpus, options)
+) -> Result<(), DriveError> {
+    residual_zoo_drive::check_start(kind, gpu, config, corpus, options)
 }
 
-/// Times optimizer steps on the backend `kind` and measures their memory, see [`residual_zoo_lab::time`].
+/// Times optimizer steps on the backend `kind` and measures their memory, see [`residual_zoo_drive::time`].
 /// `steps` is `(warmup, steps)`.
 ///
 /// # Errors
@@ -67,8 +67,8 @@ pub fn time(
     config: RunConfig,
     corpus: &Corpus,
     steps: (usize, usize),
-) -> Result<Bench, Error> {
-    residual_zoo_lab::time(kind, gpu, config, corpus, steps)
+) -> Result<Bench, DriveError> {
+    residual_zoo_drive::time(kind, gpu, config, corpus, steps)
 }
 
 /// Bytes that training the model of `config` with this vocabulary takes, extrapolated from steps of smaller copies on the
@@ -82,17 +82,17 @@ pub fn estimate_memory(
     gpu: Option<usize>,
     config: &RunConfig,
     vocabulary: Vocabulary,
-) -> Result<Option<u64>, Error> {
+) -> Result<Option<u64>, DriveError> {
     let trial = Trial::new(config, vocabulary)?;
     let peaks = trial.peaks(kind, gpu)?;
     Ok(peaks.map(|peaks| trial.whole(&peaks)))
 }
 
-/// Prints text from the model of a run, see [`residual_zoo_lab::generate`].
+/// Prints text from the model of a run, see [`residual_zoo_drive::generate`].
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_lab::generate`].
+/// Those of [`residual_zoo_drive::generate`].
 pub fn generate(
     run: Run<ModelConfig>,
     prompts: &[Option<&str>],
@@ -100,67 +100,67 @@ pub fn generate(
     sampling: Sampling,
     kind: BackendKind,
     gpu: Option<usize>,
-) -> Result<(), Error> {
-    residual_zoo_lab::generate(run, prompts, tokens, sampling, kind, gpu)
+) -> Result<(), DriveError> {
+    residual_zoo_drive::generate(run, prompts, tokens, sampling, kind, gpu)
 }
 
-/// Makes a run of two others, whose models are merged; see [`residual_zoo_lab::merge`].
+/// Makes a run of two others, whose models are merged; see [`residual_zoo_drive::merge`].
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_lab::merge`].
+/// Those of [`residual_zoo_drive::merge`].
 pub fn merge(
     runs: (&Path, &Path),
     directory: &Path,
     value_scale: f64,
     backend: (BackendKind, Option<usize>),
-) -> Result<(String, usize), Error> {
-    residual_zoo_lab::merge::<ModelConfig>(runs, directory, value_scale, backend)
+) -> Result<(String, usize), DriveError> {
+    residual_zoo_drive::merge::<ModelConfig>(runs, directory, value_scale, backend)
 }
 
-/// Evaluates a run, see [`residual_zoo_lab::evaluate`].
+/// Evaluates a run, see [`residual_zoo_drive::evaluate`].
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_lab::evaluate`].
+/// Those of [`residual_zoo_drive::evaluate`].
 pub fn evaluate(
     run: &Run<ModelConfig>,
     tasks: &[Task],
     options: &EvaluateOptions,
     backend: (BackendKind, Option<usize>),
     stop: &Interrupter,
-) -> Result<Vec<Evaluated>, Error> {
-    residual_zoo_lab::evaluate(run, tasks, options, backend, stop)
+) -> Result<Vec<Evaluated>, DriveError> {
+    residual_zoo_drive::evaluate(run, tasks, options, backend, stop)
 }
 
-/// Classifies the validation images of a run, see [`residual_zoo_lab::classify`].
+/// Classifies the validation images of a run, see [`residual_zoo_drive::classify`].
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_lab::classify`].
+/// Those of [`residual_zoo_drive::classify`].
 pub fn classify(
     run: &Run<ModelConfig>,
     corpus: &Corpus,
     directory: &Path,
     how: (usize, &Interrupter),
     backend: (BackendKind, Option<usize>),
-) -> Result<Classified, Error> {
-    residual_zoo_lab::classify(run, corpus, directory, how, backend)
+) -> Result<Classified, DriveError> {
+    residual_zoo_drive::classify(run, corpus, directory, how, backend)
 }
 
-/// Serves a run, see [`residual_zoo_lab::serve`].
+/// Serves a run, see [`residual_zoo_drive::serve`].
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_lab::serve`].
+/// Those of [`residual_zoo_drive::serve`].
 pub fn serve(
     run: &Run<ModelConfig>,
     options: &ServeOptions,
     backend: (BackendKind, Option<usize>),
     stop: &Interrupter,
     ready: impl FnOnce(SocketAddr, &Path),
-) -> Result<(), Error> {
-    residual_zoo_lab::serve(run, options, backend, stop, ready)
+) -> Result<(), DriveError> {
+    residual_zoo_drive::serve(run, options, backend, stop, ready)
 }
 
 /// The models of `experiments/compare`, by name, with the assignments of `set`, such as `train.steps=100`.

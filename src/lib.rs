@@ -30,6 +30,7 @@
 //! | read texts and tokenizers | [`data`] |
 //! | train | [`train`](mod@train), on a backend of [`backend`] |
 //! | score, serve, import and export models | [`evaluate`](mod@evaluate), [`serve`](mod@serve), [`exchange`] |
+//! | train, evaluate, serve or measure one run on a backend chosen at run time | [`drive`] |
 //! | run experiments and judge claims | [`lab`], with the tables and charts of [`report`] |
 //! | write a program with the options of the zoo's | [`cli`], [`experiment`](mod@experiment) |
 //!
@@ -42,6 +43,7 @@ pub mod experiment;
 
 pub use residual_zoo_backend as backend;
 pub use residual_zoo_cli as cli;
+pub use residual_zoo_drive as drive;
 pub use residual_zoo_evaluate as evaluate;
 pub use residual_zoo_exchange as exchange;
 pub use residual_zoo_lab as lab;

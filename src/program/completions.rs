@@ -11,6 +11,9 @@ use super::{Program, list};
 const TOKENIZERS: [&str; 3] = ["bytes", "chars", "bpe:1024"];
 const DATA: [&str; 2] = ["synthetic", "tinyshakespeare"];
 
+/// The scales of the zoo's experiments.
+const SCALES: [&str; 3] = ["smoke", "cpu", "paper"];
+
 /// The script for `shell` that completes commands, options, their values and names.
 pub fn completions(shell: Shell) -> String {
     let mut program = Program::command();
@@ -59,6 +62,7 @@ fn values(command: &str, id: &str) -> Vec<String> {
     match (command, id) {
         (_, "checkpoint" | "init_checkpoint") => owned(&["newest", "best"]),
         ("import", "tokenizer") => owned(&["bytes"]),
+        (_, "scale") => owned(&SCALES),
         (_, "tokenizer") => owned(&TOKENIZERS),
         ("evaluate", "data") => Vec::new(),
         (_, "data") => owned(&DATA),
@@ -114,5 +118,5 @@ fn fish(script: &str, commands: &[String]) -> String {
 
 /// Whether an argument with known values takes files too.
 fn takes_files(arg: &Arg) -> bool {
-    !["checkpoint", "init_checkpoint", "words"].contains(&arg.get_id().as_str())
+    !["checkpoint", "init_checkpoint", "scale", "words"].contains(&arg.get_id().as_str())
 }

@@ -3,11 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs, CheckpointArgs, DataArgs};
 use residual_zoo::core::{ConfigError, ModelConfig as _};
 use residual_zoo::data::Source;
+use residual_zoo::drive::{
+    Error as DriveError, IMAGES_REPORT, Reading, Use, available_memory, check_reading, check_size,
+    open_corpus,
+};
 use residual_zoo::evaluate::{Error as EvaluateError, Options as Evaluation, Task};
-use residual_zoo::lab::{Error, IMAGES_REPORT, Use, check_size, open_corpus};
+use residual_zoo::lab::Error;
 use residual_zoo::report::sig;
 use residual_zoo::{Run, experiment};
 
@@ -54,7 +59,7 @@ pub struct Options {
     /// The directory of results.json and of the samples [default: evaluations/ and the name of the run]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Load the model even if this machine's memory cannot hold it
+    /// Go on even if this machine's memory cannot hold the model or a batch
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -102,10 +107,7 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
             return Err(ConfigError::new("--task", problem).into());
         }
     }
-    if !options.force {
-        let checked = check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load);
-        checked.map_err(or_force)?;
-    }
+    options.check_memory(&run, options.batch, (kind, gpu))?;
     let context = run.config.model.shape().context;
     if let Some(stride) = options.stride.filter(|stride| *stride > context) {
         let problem =
@@ -172,6 +174,22 @@ impl Options {
             None => Ok(Path::new("evaluations").join(name_of_run(&self.run)?)),
         }
     }
+
+    /// Refuses a model, or `rows` of its sequences or images at once, that this machine cannot hold.
+    fn check_memory(
+        &self,
+        run: &Run,
+        rows: usize,
+        device: (BackendKind, Option<usize>),
+    ) -> Result<(), ConfigError> {
+        if self.force {
+            return Ok(());
+        }
+        let (config, vocabulary) = (&run.config, run.vocabulary());
+        check_size(config, vocabulary, device, Use::Load).map_err(or_force)?;
+        let reading = ("--batch", rows, Reading::Evaluation);
+        check_reading(config, vocabulary, device, reading, available_memory()).map_err(or_force)
+    }
 }
 
 /// Classifies the validation images of a run.
@@ -199,15 +217,13 @@ fn images(run: &Run, options: &Options) -> anyhow::Result<()> {
     given.apply(&mut data, &[])?;
     let stop = cli::stop_on_signal()?;
     let corpus = open_corpus(&data, &stop)?;
-    if !options.force {
-        let checked = check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load);
-        checked.map_err(or_force)?;
-    }
+    let count = corpus.valid.images(1).map_or(0, |images| images.len());
+    options.check_memory(run, options.batch.min(count), (kind, gpu))?;
     let directory = options.directory()?;
     let how = (options.batch, &stop);
     let found = match experiment::classify(run, &corpus, &directory, how, (kind, gpu)) {
-        Err(Error::Evaluate(EvaluateError::Stopped)) => {
-            return Err(Error::Stopped("nothing was written".into()).into());
+        Err(DriveError::Evaluate(EvaluateError::Stopped)) => {
+            return Err(DriveError::Stopped("nothing was written".into()).into());
         }
         found => found?,
     };

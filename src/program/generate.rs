@@ -6,7 +6,7 @@ use clap::Args;
 use residual_zoo::ModelConfig;
 use residual_zoo::cli::{self, BackendArgs, CheckpointArgs};
 use residual_zoo::core::ConfigError;
-use residual_zoo::lab::{Use, check_size};
+use residual_zoo::drive::{Use, check_size};
 use residual_zoo::runs::Run;
 use residual_zoo::runs::generate::Sampling;
 

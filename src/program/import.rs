@@ -6,8 +6,8 @@ use clap::Args;
 use residual_zoo::cli;
 use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::unless_stopped;
+use residual_zoo::drive::fetch_model;
 use residual_zoo::exchange::{ImportOptions, import as read};
-use residual_zoo::lab::fetch_model;
 use residual_zoo::report::si;
 use residual_zoo::runs::{Error as RunError, run_dir};
 

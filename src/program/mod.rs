@@ -29,7 +29,8 @@ use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, DataArgs, ExperimentArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::{DataConfig, Source, TokenizerConfig, is_on_hub, read_utf8};
-use residual_zoo::lab::{Basis, Error, ExperimentFile, long_warm_ups};
+use residual_zoo::drive::{Basis, Error as DriveError};
+use residual_zoo::lab::{Error, ExperimentFile, long_warm_ups};
 use residual_zoo::report::si;
 use residual_zoo::runs::{Error as RunError, did_you_mean, run_dir};
 use residual_zoo::{ConnectionConfig, PlacedConnection, builtin, experiment};
@@ -147,7 +148,7 @@ fn experiment_of(
 ) -> anyhow::Result<Option<(experiment::Experiment, Option<String>)>> {
     let named = builtin::experiments().find(|source| Path::new(&source.name) == path);
     let own = || cli::Source::read(path).ok();
-    let own = || own().filter(|source| ExperimentFile::is_one(&source.text));
+    let own = || own().filter(|source| ExperimentFile::is_experiment(&source.text));
     let Some(source) = named.or_else(own) else {
         if scale.is_some() {
             let problem = "is given, but only experiments have scales; leave it out";
@@ -213,7 +214,7 @@ fn not_a_run(config: &Path, error: RunError) -> anyhow::Error {
     };
     match experiment::Experiment::parse(&text, config) {
         Ok(_) => an_experiment(&config.display().to_string()).into(),
-        Err(Error::Run(other)) if place(&other) > place(&error) => other.into(),
+        Err(Error::Drive(DriveError::Run(other))) if place(&other) > place(&error) => other.into(),
         Err(_) => error.into(),
     }
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use residual_zoo::cli::{self, BackendArgs, CheckpointArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::check_is_file;
-use residual_zoo::lab::{Use, check_size};
+use residual_zoo::drive::{Reading, Use, available_memory, check_reading, check_size};
 use residual_zoo::runs::{Error as RunError, checkpoint};
 use residual_zoo::serve::Options as Serving;
 use residual_zoo::{Run, experiment};
@@ -56,7 +56,7 @@ pub struct Options {
     /// Seconds that requests have to end when the server is stopped
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     grace: u32,
-    /// Load the model even if this machine's memory cannot hold it
+    /// Go on even if this machine's memory cannot hold the model or the contexts of all sequences
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -71,6 +71,16 @@ pub fn serve(options: Options) -> anyhow::Result<()> {
     let key = options.key.map(|path| key(&path)).transpose()?;
     if !options.force {
         let checked = check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load);
+        checked.map_err(or_force)?;
+        let reading = ("--batch", options.batch as usize, Reading::Serving);
+        let available = available_memory();
+        let checked = check_reading(
+            &run.config,
+            run.vocabulary(),
+            (kind, gpu),
+            reading,
+            available,
+        );
         checked.map_err(or_force)?;
     }
     let name = match options.name {

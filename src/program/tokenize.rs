@@ -7,7 +7,7 @@ use residual_zoo::RunConfig;
 use residual_zoo::cli::{self, DataArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::{DataConfig, Examples, Source, TokenizerConfig};
-use residual_zoo::lab::store_corpus;
+use residual_zoo::drive::store_corpus;
 use residual_zoo::report::{si, sig};
 
 use super::read_config;

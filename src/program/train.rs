@@ -9,8 +9,9 @@ use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::core::{ConfigError, ModelConfig as _, Transfer as _, Vocabulary};
 use residual_zoo::data::{Corpus, Examples, Source};
-use residual_zoo::lab::{
-    Basis, Error, Use, available_memory, check_memory, check_precision, check_size, open_corpus,
+use residual_zoo::drive::{
+    Basis, Error as DriveError, Use, available_memory, check_memory, check_precision, check_size,
+    open_corpus,
 };
 use residual_zoo::report::si;
 use residual_zoo::runs::{Choice, checkpoint, run_dir, vocabulary};
@@ -194,7 +195,7 @@ fn follow(options: &Options, team: Team) -> anyhow::Result<()> {
     };
     let corpus = open_corpus(&start.config.data, &Interrupter::new())?;
     let (kind, gpu) = device(options, Some(team))?;
-    Ok(residual_zoo::lab::follow(
+    Ok(residual_zoo::drive::follow(
         kind,
         gpu,
         (team, start),
@@ -333,7 +334,7 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     }
     if summary.stopped {
         let problem = format!("repeat the command, or use `--resume {directory}`");
-        return Err(Error::Stopped(problem).into());
+        return Err(DriveError::Stopped(problem).into());
     }
     // A loss that is not finite is missing in its row.
     let is_validated = summary.rows.iter().any(|row| row.valid_accuracy.is_some());

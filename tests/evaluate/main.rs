@@ -428,6 +428,96 @@ fn damaged_samples_are_scored_again() {
     }
 }
 
+/// An evaluation that continues believes only the samples that it has written, and scores the others again.
+#[test]
+fn edited_samples_are_scored_again() {
+    let (place, tasks) = (Place::new(), tasks());
+    let run = place.run("run", &zoo::gpt2());
+    let out = options(place.path("out"));
+    let whole = evaluated(&run, &tasks[..1], &out);
+    let path = out.directory.join("samples_lambada.jsonl");
+    let good = fs::read_to_string(&path).unwrap();
+    let second = good.lines().nth(2).unwrap();
+    let other = place.path("other");
+    evaluated(&run, &tasks[1..2], &options(other.clone()));
+    let of_other = fs::read_to_string(other.join("samples_hellaswag.jsonl")).unwrap();
+    let of_other = of_other.lines().nth(1).unwrap();
+    for (edited, damaged) in [
+        // A better score, another document, a sample of an earlier version, one of another task, one that is missing.
+        (
+            good.replacen("\"log_likelihoods\":[-", "\"log_likelihoods\":[-0", 1),
+            1,
+        ),
+        (
+            good.replacen("\"is_greedy\":[false]", "\"is_greedy\":[true]", 1),
+            1,
+        ),
+        (good.replacen("\"doc_id\":1", "\"doc_id\":2", 1), 1),
+        (
+            good.replacen(&second[second.find(",\"blake3\"").unwrap()..], "}", 1),
+            1,
+        ),
+        (good.replacen(second, of_other, 1), 1),
+        (good.replacen(&format!("{second}\n"), "", 1), 0),
+    ] {
+        assert_ne!(edited, good);
+        fs::write(&path, &edited).unwrap();
+        let again = &evaluated(&run, &tasks[..1], &out)[0];
+        assert_eq!(again.metrics, whole[0].metrics, "{edited}");
+        let noted = format!("{damaged} samples in ");
+        let notes = again.notes.iter().filter(|note| note.starts_with(&noted));
+        assert_eq!(notes.count(), damaged, "{:?}", again.notes);
+        // Each document has one line, as it was.
+        let sorted = |text: &str| {
+            let mut lines: Vec<String> = text.lines().map(String::from).collect();
+            lines.sort();
+            lines
+        };
+        let left = fs::read_to_string(&path).unwrap();
+        assert_eq!(sorted(&left).len(), sorted(&good).len());
+        assert_eq!(samples(&out.directory, "lambada").len(), whole[0].documents);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_batch_that_does_not_fit_into_memory_is_refused() {
+    use residual_zoo_testing::program::in_shell;
+    let place = Place::new();
+    let mut model = zoo::gpt2();
+    for layer in &mut model.layers {
+        let residual_zoo::Zoo::Gpt2(config) = layer else {
+            panic!("{layer:?}");
+        };
+        (config.width, config.context) = (64, 256);
+    }
+    place.run("run", &model);
+    // The limit of the shell is smaller than the memory of most machines.
+    let evaluate = |batch: &str, more: &[&str]| {
+        let mut evaluate = command("evaluate");
+        evaluate
+            .arg(place.path("run"))
+            .arg("--out")
+            .arg(place.path("out"));
+        evaluate
+            .arg("--task")
+            .arg(root().join("tests/evaluate/tasks/story.txt"));
+        evaluate.args(["--batch", batch]).args(more);
+        in_shell("ulimit -v 6000000", &evaluate)
+    };
+    let says = [
+        "`--batch`: is 100000",
+        "about",
+        "(`ulimit -v`)",
+        "smaller number",
+        "--force",
+    ];
+    fails(&mut evaluate("100000", &[]), 2, &says);
+    ok(&mut evaluate("8", &[]));
+    // The text has few windows, so nothing is really too large.
+    ok(&mut evaluate("100000", &["--force"]));
+}
+
 #[cfg(unix)]
 #[test]
 fn a_pipe_in_place_of_samples_is_refused() {

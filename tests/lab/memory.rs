@@ -2,7 +2,7 @@
 
 use residual_zoo::RunConfig;
 use residual_zoo::core::{ModelConfig as _, Vocabulary};
-use residual_zoo::lab::least_memory;
+use residual_zoo::drive::least_memory;
 use residual_zoo::streams::{HyperConfig, MhcConfig};
 use residual_zoo_testing::zoo;
 

@@ -10,7 +10,7 @@ use residual_zoo_testing::root;
 use serde_json::Value;
 
 /// The rooms of the library. A crate depends on crates of lower rooms only.
-const ROOMS: [&[&str]; 11] = [
+const ROOMS: [&[&str]; 12] = [
     &["residual-zoo-system"],
     &[
         "residual-zoo-data",
@@ -36,6 +36,7 @@ const ROOMS: [&[&str]; 11] = [
     ],
     &["residual-zoo-exchange", "residual-zoo-train"],
     &["residual-zoo-backend"],
+    &["residual-zoo-drive"],
     &["residual-zoo-lab"],
     &["residual-zoo-cli"],
     &["residual-zoo"],

@@ -27,7 +27,7 @@ pub fn experiments() -> Vec<(String, String)> {
         for entry in fs::read_dir(root().join("experiments").join(paper)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|ending| ending == "ron")
-                && ExperimentFile::is_one(&fs::read_to_string(&path).unwrap())
+                && ExperimentFile::is_experiment(&fs::read_to_string(&path).unwrap())
             {
                 let name = path.file_stem().unwrap().to_str().unwrap();
                 found.push((paper.to_owned(), name.to_owned()));
@@ -73,7 +73,7 @@ pub fn experiment(paper: &str, name: &str, scale: &str) -> Experiment {
 #[test]
 fn every_experiment_has_an_example_and_three_scales_whose_models_can_be_built() {
     let experiments = experiments();
-    assert!(experiments.len() >= 33, "{experiments:?}");
+    assert!(experiments.len() >= 39, "{experiments:?}");
     for (paper, name) in &experiments {
         let example = root().join(format!("examples/{name}.rs"));
         let text = fs::read_to_string(&example).unwrap();
@@ -91,6 +91,28 @@ fn every_experiment_has_an_example_and_three_scales_whose_models_can_be_built() 
                 }
             }
             assert!(!experiment.claims.is_empty(), "{name} {scale}");
+        }
+    }
+}
+
+#[test]
+fn the_experiments_on_the_page_are_valid_at_every_scale() {
+    let page = Path::new("docs/experiments.md");
+    let text = fs::read_to_string(root().join(page)).unwrap();
+    let blocks = text.split("```ron\n").skip(1);
+    let blocks = blocks.map(|block| block.split_once("```").unwrap().0);
+    let blocks: Vec<&str> = blocks
+        .filter(|block| ExperimentFile::is_experiment(block))
+        .collect();
+    assert_eq!(blocks.len(), 2);
+    for block in blocks {
+        let file = ExperimentFile::new(block, page).unwrap();
+        let scales = file.scales().iter().map(|scale| Some(*scale));
+        for scale in scales.chain([None]) {
+            let experiment: Experiment = file.at(scale).unwrap().parse().unwrap();
+            experiment
+                .check()
+                .unwrap_or_else(|e| panic!("{scale:?}: {e}"));
         }
     }
 }

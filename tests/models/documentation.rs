@@ -453,6 +453,99 @@ fn dead_links_and_items_are_found() {
     }
 }
 
+/// Words with which no doc comment begins: they hide the noun or the verb of the sentence.
+const OPENERS: [&str; 7] = ["What", "That of", "Those", "Whose", "Who", "Of", "Which"];
+
+/// Doc comments of the crates, the program and the examples that begin with a word of [`OPENERS`], or with "Whether"
+/// before an item other than a `bool`.
+fn poor_openings(path: &Path, text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+    let comment = |line: &str| {
+        let found = ["/// ", "//! "].iter().find_map(|it| line.strip_prefix(it));
+        found.map(str::to_owned)
+    };
+    let begins = |text: &str, word: &str| {
+        text.strip_prefix(word)
+            .is_some_and(|rest| rest.starts_with(' '))
+    };
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let is_first = at == 0 || comment(lines[at - 1]).is_none() && lines[at - 1] != "///";
+        let Some(text) = comment(line).filter(|_| is_first) else {
+            continue;
+        };
+        let item = lines[at..]
+            .iter()
+            .find(|line| !line.starts_with("//") && !line.starts_with("#["));
+        let is_bool = item.is_some_and(|item| item.to_lowercase().contains("bool"));
+        if OPENERS.iter().any(|word| begins(&text, word)) || begins(&text, "Whether") && !is_bool {
+            found.push(format!("{}:{}: {line}", path.display(), at + 1));
+        }
+    }
+    found
+}
+
+#[test]
+fn doc_comments_begin_with_a_verb_or_a_noun() {
+    let mut poor = Vec::new();
+    for folder in ["crates", "src", "examples"] {
+        for path in files(&root().join(folder), "rs") {
+            poor.extend(poor_openings(&path, &fs::read_to_string(&path).unwrap()));
+        }
+    }
+    assert!(poor.is_empty(), "{poor:#?}");
+
+    let path = Path::new("a.rs");
+    for (text, count) in [
+        ("/// What a model reads.\nstruct A;", 1),
+        ("/// Those of each layer.\nfn a();", 1),
+        ("    /// Whether it is done.\n    fn a() -> f64;", 1),
+        ("/// Whether it is done.\n#[must_use]\nfn a() -> bool;", 0),
+        ("/// Reads a file.\n/// What is left stays.\nfn a();", 0),
+        ("/// Whatever a model reads.\nstruct A;", 0),
+    ] {
+        assert_eq!(poor_openings(path, text).len(), count, "{text}");
+    }
+}
+
+/// Lines of prose on a page that are longer than `most` characters. Tables, code, headings, links alone and pictures may be.
+fn long_lines(text: &str, most: usize) -> Vec<&str> {
+    let mut is_code = false;
+    let long = |line: &&str| {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        }
+        let starts = ["|", "#", "[![", "![", "<!--", "- [", "  - ["];
+        !is_code
+            && line.chars().count() > most
+            && !starts.iter().any(|start| line.starts_with(start))
+    };
+    text.lines().filter(long).collect()
+}
+
+#[test]
+fn lines_of_prose_are_short() {
+    // The program writes the pages of results, and the page of fields has paragraphs from doc comments.
+    let is_written = |path: &Path| {
+        path.parent().is_some_and(|it| it.ends_with("results")) || path.ends_with("config.md")
+    };
+    let mut pages = files(&root().join("docs"), "md");
+    pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|page| root().join(page)));
+    pages.retain(|page| !is_written(page) || page.ends_with("results/README.md"));
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        let long = long_lines(&text, 120);
+        assert!(long.is_empty(), "{}: {long:#?}", page.display());
+    }
+    let line = "word ".repeat(25);
+    assert_eq!(long_lines(&line, 120).len(), 1);
+    assert_eq!(long_lines(&format!("| {line} |"), 120).len(), 0);
+    assert_eq!(
+        long_lines(&format!("```sh\n{line}\n```\n{line}"), 120).len(),
+        1
+    );
+}
+
 #[test]
 fn the_book_has_every_page() {
     let docs = root().join("docs");

@@ -20,7 +20,8 @@ fn ron_files(experiments: &Path) -> Vec<PathBuf> {
     let families = entries(experiments).into_iter();
     let files = families.flat_map(|family| entries(&family));
     let is_ron = |path: &PathBuf| path.extension().is_some_and(|e| e == "ron");
-    let is_run = |path: &PathBuf| !ExperimentFile::is_one(&fs::read_to_string(path).unwrap());
+    let is_run =
+        |path: &PathBuf| !ExperimentFile::is_experiment(&fs::read_to_string(path).unwrap());
     files.filter(is_ron).filter(is_run).collect()
 }
 

@@ -104,7 +104,10 @@ fn rows_that_are_lost_while_a_run_trains_are_reported_and_written_again() {
         let run = scratch.path("run");
         let child = start(&mut endless(&run, 20));
         wait_for(&run, 30);
+        // A run that goes on in the middle of a change would report it twice.
+        signal(&child, "-STOP");
         harm(&run.join("metrics.jsonl"));
+        signal(&child, "-CONT");
         wait_for(&run, 30);
         let shown = stop(child, "-TERM");
         let lines = shown.lines();

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo::{RunConfig, builtin};
 use residual_zoo_testing::program::{
-    SMOKE, Scratch, end, ends, example, fails, ok, run, signal, smoke, stopped_by, text, zoo,
+    SMOKE, Scratch, end, ends, example, fails, ok, run, signal, smoke, smoke_of, stopped_by, text,
+    zoo,
 };
 use residual_zoo_testing::root;
 use residual_zoo_testing::runs::start;
@@ -160,11 +161,11 @@ fn generation_goes_on_beyond_the_context() {
 fn compare_prints_a_table_and_writes_a_report() {
     let scratch = Scratch::new();
     let directory = scratch.path("compare");
-    let command = |options: &[&str]| {
+    let of_steps = |steps: usize, options: &[&str]| {
         let mut command = zoo("compare");
         command.arg("--run").arg(&directory).args(options);
         for assignment in [
-            "train.steps=4",
+            &format!("train.steps={steps}"),
             "train.warmup=1",
             "train.batch=1",
             "train.validate_batches=1",
@@ -174,12 +175,12 @@ fn compare_prints_a_table_and_writes_a_report() {
         }
         command
     };
+    let command = |options: &[&str]| of_steps(4, options);
     let compare = |options: &[&str]| ok(&mut command(options));
     let shown = compare(&[]);
     assert!(!shown.contains("warm-up"), "{shown}");
     // A finished run must not continue with the learning rates of another schedule.
-    let mut longer = command(&[]);
-    longer.args(["--set", "train.steps=6"]);
+    let mut longer = of_steps(6, &[]);
     fails(
         &mut longer,
         2,
@@ -503,8 +504,7 @@ fn bench_writes_its_figures_as_json() {
 fn interrupted_by(name: &str) {
     let scratch = Scratch::new();
     let directory = scratch.path("run");
-    let mut command = smoke(&directory);
-    command.args(["--set", "train.steps=100000000"]);
+    let mut command = smoke_of(&directory, 100_000_000);
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -315,6 +315,13 @@ fn every_command_notes_a_warm_up_that_takes_all_steps_once() {
             let page = fs::read_to_string(scratch.path(report)).unwrap();
             let sentence = note(steps).replace("note: the", "The");
             assert_eq!(page.matches(&sentence).count(), 1, "{command}");
+            if command != "compare" {
+                let results = scratch.path(report).with_file_name("results.json");
+                let results = fs::read_to_string(results).unwrap();
+                let results: serde_json::Value = serde_json::from_str(&results).unwrap();
+                let noted = note(steps).replace("note: ", "");
+                assert_eq!(results["notes_of_runs"], serde_json::json!([noted]));
+            }
         }
         if command == "compare" {
             let remark = "All models have the peak learning rate 0.006, but no run reached it";

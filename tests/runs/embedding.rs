@@ -8,7 +8,7 @@ use residual_zoo_models::Run;
 use residual_zoo_models::core::LanguageModel;
 use residual_zoo_models::runs::checkpoint;
 use residual_zoo_models::runs::generate::Sampling;
-use residual_zoo_testing::program::{Scratch, ends, example, ok, smoke, text, zoo};
+use residual_zoo_testing::program::{Scratch, ends, example, ok, smoke, smoke_of, text, zoo};
 
 fn greedy() -> Sampling {
     Sampling {
@@ -59,13 +59,8 @@ fn an_opened_run_generates_what_the_program_does() {
 fn a_run_is_opened_while_it_trains() {
     let scratch = Scratch::new();
     let directory = scratch.path("run");
-    let mut command = smoke(&directory);
-    command.args([
-        "--set",
-        "train.steps=100000",
-        "--set",
-        "train.checkpoint_every=2",
-    ]);
+    let mut command = smoke_of(&directory, 100_000);
+    command.args(["--set", "train.checkpoint_every=2"]);
     command.args(["--set", "train.keep_checkpoints=1"]);
     let mut training = command.stdout(std::process::Stdio::null()).spawn().unwrap();
     let checkpoints = directory.join("checkpoints");

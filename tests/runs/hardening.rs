@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 
 use residual_zoo::runs::{checkpoint, manifest, run_dir};
 use residual_zoo_testing::program::{
-    Scratch, ends, fails, in_shell, ok, path_of, run, signal, smoke, stopped_by, text, zoo,
+    Scratch, ends, fails, in_shell, ok, path_of, run, signal, smoke, smoke_of, stopped_by, text,
+    zoo,
 };
 use residual_zoo_testing::runs::{MODELS, config, four_runs, resume, ruin, train};
 use residual_zoo_testing::terminal::wait;
@@ -33,10 +34,8 @@ fn wait_until(done: impl Fn() -> bool) {
 fn signals_that_were_ignored_at_the_start_stay_ignored() {
     let scratch = Scratch::new();
     let directory = scratch.path("run");
-    let mut command = smoke(&directory);
-    for setting in ["train.steps=100000000", "train.log_every=1"] {
-        command.args(["--set", setting]);
-    }
+    let mut command = smoke_of(&directory, 100_000_000);
+    command.args(["--set", "train.log_every=1"]);
     let mut command = in_shell("trap '' HUP INT", &command);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     wait_until(|| logged(&directory) > 0);
@@ -192,6 +191,30 @@ fn sizes_beyond_the_memory_are_refused_before_anything_is_allocated() {
             "{to}: {output:?}"
         );
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn limits_of_the_shell_count_as_memory() {
+    let scratch = Scratch::new();
+    let limited = |limit: &str, batch: &str| {
+        let mut command = smoke(&scratch.path("run"));
+        command.args(["--set", &format!("train.batch={batch}")]);
+        in_shell(limit, &command)
+    };
+    for (limit, named) in [
+        ("ulimit -v 6000000", "(`ulimit -v`)"),
+        ("ulimit -d 6000000", "(`ulimit -d`)"),
+    ] {
+        for (batch, field) in [
+            ("10000000", "`model`"),
+            ("300000", "`train.batch`: is 300000"),
+        ] {
+            let says = [field, "of memory", named, "--force"];
+            fails(&mut limited(limit, batch), 2, &says);
+        }
+    }
+    ok(&mut limited("ulimit -v 6000000", "2"));
 }
 
 /// Changes the state of the newest checkpoint and makes its manifest valid again.

@@ -136,7 +136,7 @@ fn in_shell(shell: &str, completions: &Path, script: &str) -> String {
 }
 
 /// Words before the cursor, and some that must be offered.
-const COMPLETED: [(&str, &[&str]); 11] = [
+const COMPLETED: [(&str, &[&str]); 12] = [
     (
         "plot --y ",
         &["train_loss", "valid_loss", "perplexity", "valid_accuracy"],
@@ -151,6 +151,7 @@ const COMPLETED: [(&str, &[&str]); 11] = [
     ),
     ("generate --checkpoint ", &["best", "newest"]),
     ("train --init-checkpoint ", &["best", "newest"]),
+    ("experiment --scale ", &["smoke", "cpu", "paper"]),
     ("sweep --tokenizer ", &["bytes", "chars"]),
     ("plan --data s", &["synthetic"]),
     ("list arch", &["architectures"]),

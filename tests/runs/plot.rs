@@ -242,6 +242,22 @@ fn a_full_disk_keeps_the_old_chart() {
     assert!(failed > 0);
 }
 
+/// A file that is written beside has no longer name.
+#[test]
+fn a_chart_may_have_the_longest_name() {
+    let scratch = Scratch::new();
+    ok(&mut smoke(&scratch.path("a")));
+    let name = "x".repeat(251) + ".svg";
+    for _ in 0..2 {
+        ok(outside(&scratch, "plot").args(["a", "--out", &name]));
+        assert!(
+            fs::read_to_string(scratch.path(&name))
+                .unwrap()
+                .starts_with("<svg")
+        );
+    }
+}
+
 /// Names of runs are text in every format.
 #[cfg(unix)]
 #[test]

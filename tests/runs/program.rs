@@ -4,7 +4,7 @@ use std::fs;
 
 use residual_zoo::RunConfig;
 use residual_zoo::core::ModelConfig;
-use residual_zoo_testing::program::{Scratch, fails, ok, outside, run, smoke, text, zoo};
+use residual_zoo_testing::program::{Scratch, fails, ok, outside, run, smoke, smoke_of, text, zoo};
 
 #[test]
 fn files_of_the_other_kind_are_told_apart() {
@@ -456,7 +456,7 @@ fn tokenize_counts_and_fills_the_cache() {
 fn remedies_fit_their_command() {
     let scratch = Scratch::new();
     let run = scratch.path("run");
-    ok(smoke(&run).args(["--set", "train.steps=2"]));
+    ok(&mut smoke_of(&run, 2));
     let config = format!("is a run; give its config, {}/config.ron\n", run.display());
     fails(zoo("tokenize").arg(&run), 2, &[&config]);
     fails(zoo("train").arg(&run), 2, &["train --resume"]);

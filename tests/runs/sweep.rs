@@ -49,6 +49,20 @@ fn tried(results: &Value, run: usize) -> BTreeMap<String, (f64, f64)> {
     found.collect()
 }
 
+#[test]
+fn an_experiment_that_only_counts_cannot_be_swept() {
+    let scratch = Scratch::new();
+    let error = "trains nothing: it counts or measures its models";
+    for options in [&["--over", RATES][..], &[]] {
+        let mut command = sweep(&scratch, Path::new("scaling_law"), options);
+        fails(
+            &mut command,
+            2,
+            &["scaling_law-smoke", error, "residual-zoo experiment"],
+        );
+    }
+}
+
 const RATES: &str = "train.learning_rate=1e-3..1:log:4";
 
 #[test]

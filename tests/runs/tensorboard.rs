@@ -75,12 +75,19 @@ fn a_foreign_file_among_the_events_keeps_a_run_from_being_deleted() {
     let scratch = Scratch::new();
     let run = scratch.path("run");
     ok(&mut train(&run, 2));
-    fs::write(run.join("tensorboard/notes.txt"), "mine").unwrap();
-    let error = run_dir::delete(&[run.clone()].into())
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("notes.txt"), "{error}");
-    assert!(run.join("config.ron").exists());
+    // Other programs may write events there too, which stay when the run goes on.
+    for name in ["notes.txt", "events.out.tfevents.1700000000.host"] {
+        let foreign = run.join("tensorboard").join(name);
+        fs::write(&foreign, "mine").unwrap();
+        ok(&mut train(&run, 4));
+        assert_eq!(fs::read_to_string(&foreign).unwrap(), "mine");
+        let error = run_dir::delete(&[run.clone()].into())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(name), "{error}");
+        assert!(run.join("config.ron").exists());
+        fs::remove_file(&foreign).unwrap();
+    }
 }
 
 #[test]

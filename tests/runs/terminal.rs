@@ -16,12 +16,15 @@ const LEAVE: &str = "\x1b[?1049l";
 
 /// A run that does not end by itself.
 fn endless(directory: &Path, settings: &[&str]) -> Command {
+    of_steps(100_000_000, directory, settings)
+}
+
+/// A command that trains a run of so many steps.
+fn of_steps(steps: usize, directory: &Path, settings: &[&str]) -> Command {
     let mut command = zoo("train");
     command.arg(SMOKE).arg("--run").arg(directory);
-    for setting in ["train.steps=100000000", "train.warmup=5"]
-        .iter()
-        .chain(settings)
-    {
+    let steps = format!("train.steps={steps}");
+    for setting in [&*steps, "train.warmup=5"].iter().chain(settings) {
         command.args(["--set", setting]);
     }
     command
@@ -158,8 +161,7 @@ fn a_terminal_that_cannot_move_its_cursor_gets_lines() {
     let scratch = Scratch::new();
     for term in ["dumb", ""] {
         let run = scratch.path(&format!("run-{term}"));
-        let mut command = endless(&run, &[]);
-        command.args(["--set", "train.steps=4"]);
+        let command = of_steps(4, &run, &[]);
         let (status, shown) = Terminal::open_as(term, &command, &scratch.path("status")).end();
         assert!(status.success(), "{shown}");
         assert!(!shown.contains('\x1b'), "{shown}");
@@ -201,8 +203,8 @@ fn hostile_text(scratch: &Scratch) -> std::path::PathBuf {
 fn generated_text_cannot_drive_the_terminal() {
     let scratch = Scratch::new();
     let run = scratch.path("run");
-    let mut command = endless(&run, &["train.sample_every=2"]);
-    command.args(["--set", "train.steps=2", "--no-tui", "--tokenizer", "chars"]);
+    let mut command = of_steps(2, &run, &["train.sample_every=2"]);
+    command.args(["--no-tui", "--tokenizer", "chars"]);
     command.arg("--data").arg(hostile_text(&scratch));
     let (status, shown) = Terminal::open(&command, &scratch.path("status")).end();
     assert!(status.success(), "{shown}");

@@ -8,7 +8,7 @@ use residual_zoo_backend::{BackendError, BackendKind};
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::Source as Data;
 use residual_zoo_data::{DataConfig, ImagesConfig, SyntheticConfig, TokenizerConfig, is_on_hub};
-use residual_zoo_runs::Choice;
+use residual_zoo_runs::{Choice, names_of};
 use residual_zoo_train::dashboard::Display;
 
 /// The backend to compute on.
@@ -59,8 +59,8 @@ pub struct DataArgs {
     #[arg(long, value_name = "PATH|NAME")]
     pub data: Option<String>,
     /// The tokenizer of text: `bytes`, `chars`, `bpe:SIZE` (trained on the text), the path of a Hugging Face
-    /// tokenizer.json, or the address of a model on the hub (hf://OWNER/NAME) [default: `data.tokenizer` of the RON file, which is `chars` unless it says
-    /// otherwise]
+    /// tokenizer.json, or the address of a model on the hub (hf://OWNER/NAME) [default: `data.tokenizer` of the RON
+    /// file, which is `chars` unless it says otherwise]
     #[arg(long, value_name = "NAME|PATH")]
     pub tokenizer: Option<String>,
 }
@@ -156,17 +156,8 @@ pub(crate) fn exists(path: &Path) -> bool {
 ///
 /// The option and the assignment.
 pub fn refuse_doubled(option: &str, field: &str, set: &[String]) -> Result<(), ConfigError> {
-    // A path may have the names of enum variants.
-    let names = |path: &str| -> Vec<String> {
-        let names = path.split('.').map(str::trim);
-        let names = names.filter(|name| !name.starts_with(char::is_uppercase));
-        names.map(str::to_owned).collect()
-    };
-    let field = names(field);
-    let is_same = |set: &&String| {
-        let path = set.split_once('=').map_or(set.as_str(), |(path, _)| path);
-        names(path).iter().zip(&field).all(|(a, b)| a == b)
-    };
+    let field = names_of(field);
+    let is_same = |set: &&String| names_of(set).iter().zip(&field).all(|(a, b)| a == b);
     match set.iter().find(is_same) {
         None => Ok(()),
         Some(set) => {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use residual_zoo_backend::BackendError;
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::DataError;
+use residual_zoo_drive::Error as DriveError;
 use residual_zoo_exchange::Error as ExchangeError;
 use residual_zoo_lab::Error;
 use residual_zoo_runs::{Error as RunError, asks_for_a_place};
@@ -82,6 +83,7 @@ fn place() -> Option<&'static str> {
 fn is_bad_input(error: &anyhow::Error) -> bool {
     let known = [
         error.downcast_ref().map(Error::is_bad_input),
+        error.downcast_ref().map(DriveError::is_bad_input),
         error.downcast_ref().map(RunError::is_bad_input),
         error.downcast_ref().map(DataError::is_bad_input),
         error.downcast_ref().map(ExchangeError::is_bad_input),
@@ -94,6 +96,7 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
 fn is_stop(error: &anyhow::Error) -> bool {
     let known = [
         error.downcast_ref().map(Error::is_stop),
+        error.downcast_ref().map(DriveError::is_stop),
         error.downcast_ref().map(RunError::is_stop),
         error.downcast_ref().map(DataError::is_stop),
         error.downcast_ref().map(ExchangeError::is_stop),
@@ -147,6 +150,6 @@ pub fn stop_on_signal() -> Result<Interrupter, Error> {
         }
     })
     .and_then(|()| on_suspension(suspend_screen))
-    .map_err(|error| Error::Signals(error.to_string()))?;
+    .map_err(|error| DriveError::Signals(error.to_string()))?;
     Ok(interrupter)
 }

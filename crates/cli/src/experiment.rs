@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser};
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{DataError, read_utf8};
+use residual_zoo_drive::Error as DriveError;
 use residual_zoo_system::harmless;
 use residual_zoo_train::Interrupter;
 
@@ -209,7 +210,10 @@ impl ExperimentArgs {
         self.write(source, &report, &results)?;
         if stopped {
             return Err(match self.force {
-                true => Error::Stopped("to continue: repeat the command without --force".into()),
+                true => {
+                    DriveError::Stopped("to continue: repeat the command without --force".into())
+                        .into()
+                }
                 false => Error::stopped(),
             });
         }

@@ -11,8 +11,8 @@ use residual_zoo_runs::{Error as RunError, RunConfig};
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::Display;
 
-use residual_zoo_lab::trial::Trial;
-use residual_zoo_lab::{Basis, Error, Options, PlannedRun, available_memory, least_memory};
+use residual_zoo_drive::{Basis, Error as DriveError, Trial, available_memory, least_memory};
+use residual_zoo_lab::{Error, Options, PlannedRun};
 
 use crate::print;
 
@@ -108,14 +108,14 @@ fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<
         return Ok(usize::MAX);
     };
     // A sweep may make a valid run of one that is not.
-    let basis = Basis::of_config(&largest.data, &options.stop).map_err(Error::from);
+    let basis = Basis::of_config(&largest.data, &options.stop).map_err(DriveError::from);
     let Ok(trial) = basis.and_then(|basis| Trial::new(largest, basis.vocabulary)) else {
         return Ok(usize::MAX);
     };
     let Some(peaks) = trial.peaks(options.backend, options.gpu)? else {
         return Ok(usize::MAX);
     };
-    let fitting = available / trial.whole(&peaks).max(1);
+    let fitting = available.bytes / trial.whole(&peaks).max(1);
     Ok(usize::try_from(fitting).unwrap_or(usize::MAX).max(1))
 }
 

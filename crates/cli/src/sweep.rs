@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_drive::Error as DriveError;
 use residual_zoo_runs::Error as RunError;
 
 use residual_zoo_lab::sweep::{Halving, OVER, Swept};
@@ -71,7 +72,8 @@ impl SweepArgs {
         commit: &str,
     ) -> Result<(), Error> {
         if experiment.count.is_some() {
-            let problem = "trains nothing, so there is nothing to sweep";
+            let problem = "cannot be swept, because it trains nothing: it counts or measures its models as they are; run it \
+                           with `residual-zoo experiment`";
             return Err(ConfigError::new(name, problem).into());
         }
         let sweep = self.sweep(experiment.sweep.take(), &experiment.seeds)?;
@@ -146,7 +148,7 @@ impl SweepArgs {
 
     /// Returns the error of a field of the sweep with the name of the option that gave it.
     fn as_given(&self, error: Error) -> Error {
-        let Error::Run(RunError::Config(mut error)) = error else {
+        let Error::Drive(DriveError::Run(RunError::Config(mut error))) = error else {
             return error;
         };
         for (field, option, is_given) in [

@@ -4,8 +4,9 @@ use residual_zoo_backend::BackendKind;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::RunConfig;
 
-use residual_zoo_lab::trial::Trial;
-use residual_zoo_lab::{Basis, Error, PlannedRun, available_memory, basis_notes};
+use residual_zoo_drive::Trial;
+use residual_zoo_drive::{Basis, available_memory, basis_notes};
+use residual_zoo_lab::{Error, PlannedRun};
 use residual_zoo_train::Interrupter;
 
 use crate::{print, write};
@@ -86,7 +87,7 @@ fn try_model<C: ModelConfig>(
     let (whole, one) = (mebibytes(trial.whole(&peaks)), mebibytes(estimate));
     write(&format!(" {whole:>10} {one:>10}"))?;
     let available = available_memory().filter(|_| kind == BackendKind::Flex);
-    if available.is_some_and(|available| estimate > available) {
+    if available.is_some_and(|available| estimate > available.bytes) {
         print(&format!(" {:>10}", "–"))?;
         return Ok(false);
     }

@@ -46,10 +46,10 @@ pub fn finite(field: &str, value: f64) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Checks that a number is in [0, 1).
+/// Checks that a number is in [0, 1), also in 32 bits, where numbers just below 1 become 1.
 pub fn fraction(field: &str, value: f64) -> Result<(), ConfigError> {
-    if !(0.0..1.0).contains(&value) {
-        let problem = format!("is {value}; it must be at least 0 and below 1");
+    if !(value >= 0.0 && (value as f32) < 1.0) {
+        let problem = format!("is {value}; it must be at least 0 and below 1, also in 32 bits");
         return Err(ConfigError::new(field, problem));
     }
     Ok(())

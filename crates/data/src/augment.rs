@@ -1,4 +1,4 @@
-//! Random changes of training images beside crops and mirrors.
+//! Random changes of training images, besides crops and mirrors.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,16 +7,16 @@ use crate::draws::Draws;
 
 /// RandAugment (Cubuk et al., 2020): operations drawn from a fixed list, all of about the same strength.
 ///
-/// The list and the strengths are those of timm's "increasing" policy, which the recipe of MAE uses (He et al., 2022): each
-/// operation that is drawn is made with probability ½.
+/// The list and the strengths follow timm's "increasing" policy, which the recipe of MAE uses (He et al., 2022). Each
+/// drawn operation is applied with probability ½.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandAugment {
-    /// Number of operations that are drawn for an image.
+    /// Number of operations drawn for an image.
     pub operations: usize,
-    /// The strength, of 10.
+    /// The strength, from 0 to 10.
     pub magnitude: f64,
-    /// Standard deviation of the strength, which is normal, but between 0 and 10.
+    /// Standard deviation of the strength. The strength is drawn from a normal distribution and limited to 0 to 10.
     pub deviation: f64,
 }
 
@@ -34,7 +34,7 @@ impl Default for RandAugment {
 const MOST_OPERATIONS: usize = 100;
 /// The greatest strength.
 const STRONGEST: f64 = 10.0;
-/// What is moved in from outside of an image: the mean of ImageNet.
+/// The colour outside an image, which moves in: the mean of ImageNet.
 const OUTSIDE: [u8; 3] = [124, 116, 104];
 
 impl RandAugment {
@@ -126,7 +126,7 @@ impl Operation {
         let each = |planes: &mut Vec<u8>, change: &dyn Fn(u8) -> u8| {
             planes.iter_mut().for_each(|x| *x = change(*x))
         };
-        // 1 leaves an image as it is.
+        // 1 leaves an image unchanged.
         let factor = 1.0 + sign * 0.9 * strength;
         match self {
             AutoContrast => planes.chunks_exact_mut(plane).for_each(auto_contrast),
@@ -203,13 +203,13 @@ impl Operation {
     }
 }
 
-/// `from` for a factor of 0 and `to` for 1. Other factors interpolate or extrapolate.
+/// Interpolates from `from`, at a factor of 0, to `to`, at 1. Other factors extrapolate.
 fn blend(from: u8, to: u8, factor: f64) -> u8 {
     let (from, to) = (f64::from(from), f64::from(to));
     (from + factor * (to - from)) as u8
 }
 
-/// The luma of each pixel.
+/// Returns the luma of each pixel.
 fn grey(planes: &[u8]) -> Vec<u8> {
     let (red, rest) = planes.split_at(planes.len() / 3);
     let (green, blue) = rest.split_at(red.len());
@@ -221,7 +221,7 @@ fn grey(planes: &[u8]) -> Vec<u8> {
     luma.collect()
 }
 
-/// Stretches a plane to all values.
+/// Stretches a plane to the full range of values.
 fn auto_contrast(plane: &mut [u8]) {
     let least = plane.iter().copied().min().unwrap_or(0);
     let most = plane.iter().copied().max().unwrap_or(0);
@@ -252,7 +252,7 @@ fn equalize(plane: &mut [u8]) {
     plane.iter_mut().for_each(|x| *x = table[usize::from(*x)]);
 }
 
-/// The mean of each value with its neighbours, where it counts 5 of 13. The border stays.
+/// Replaces each value by its mean with its neighbours, in which it has the weight 5 of 13. The border stays.
 fn smooth(planes: &[u8], width: usize) -> Vec<u8> {
     let mut smooth = planes.to_vec();
     let plane = planes.len() / 3;
@@ -274,8 +274,8 @@ fn smooth(planes: &[u8], width: usize) -> Vec<u8> {
     smooth
 }
 
-/// The image whose pixel (x, y) is that of `planes` at (a x + b y + c, d x + e y + f), between four pixels. Coordinates are those
-/// of the middle of a pixel.
+/// Moves pixels: pixel (x, y) of the result is the pixel (a x + b y + c, d x + e y + f) of `planes`, interpolated.
+/// Coordinates refer to the middle of a pixel.
 fn affine(planes: &[u8], width: usize, [a, b, c, d, e, f]: [f64; 6]) -> Vec<u8> {
     let plane = planes.len() / 3;
     let height = plane / width;
@@ -297,7 +297,7 @@ fn affine(planes: &[u8], width: usize, [a, b, c, d, e, f]: [f64; 6]) -> Vec<u8> 
     moved
 }
 
-/// The value between the four pixels around (x, y). Beyond the border are its own values.
+/// Interpolates between the four pixels around (x, y). Beyond the border, the border's values repeat.
 fn between(plane: &[u8], (width, height): (usize, usize), x: f64, y: f64) -> u8 {
     let (left, top) = (x.floor(), y.floor());
     let (right_share, bottom_share) = (x - left, y - top);
@@ -310,8 +310,8 @@ fn between(plane: &[u8], (width, height): (usize, usize), x: f64, y: f64) -> u8 
     (row(top) * (1.0 - bottom_share) + row(top + 1.0) * bottom_share) as u8
 }
 
-/// Random erasing (Zhong et al., 2017): a rectangle with 2 to 33 % of the area, of a ratio between 0.3 and 3.3, becomes the mean of
-/// all images, which is 0 in `planes`.
+/// Applies random erasing (Zhong et al., 2017). A rectangle with 2 to 33 % of the area and a ratio between 0.3 and 3.3
+/// becomes the mean of all images, which is 0 in `planes`.
 pub(crate) fn erase(planes: &mut [f32], width: usize, draws: &mut Draws) {
     const TRIES: usize = 10;
     let plane = planes.len() / 3;
@@ -336,18 +336,18 @@ pub(crate) fn erase(planes: &mut [f32], width: usize, draws: &mut Draws) {
     }
 }
 
-/// How the images of a batch are mixed with those in reverse order.
+/// A way to mix the images of a batch with the same images in reverse order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mixing {
-    /// mixup (Zhang et al., 2017): λ of each image and 1 − λ of the other.
+    /// mixup (Zhang et al., 2017): λ of each image and 1 − λ of the other image.
     Whole(f64),
-    /// CutMix (Yun et al., 2019): a rectangle of the other, from these rows and columns to those.
+    /// CutMix (Yun et al., 2019): a rectangle of the other image, between these rows and these columns.
     Rectangle([usize; 2], [usize; 2]),
 }
 
 impl Mixing {
-    /// Draws how to mix images of `height` × `width` by λ from Beta(α, α) with the α of mixup and of CutMix, of which one is 0 if
-    /// it is not used. If both are used, either is with probability ½.
+    /// Draws a way to mix images of `height` × `width`, with λ from Beta(α, α). `mixup` and `cutmix` are the α of
+    /// either method; 0 turns the method off. If both are on, each has probability ½.
     pub fn draw(mixup: f64, cutmix: f64, [height, width]: [usize; 2], draws: &mut Draws) -> Self {
         let is_cut = match (mixup > 0.0, cutmix > 0.0) {
             (true, true) => draws.below(2) == 1,

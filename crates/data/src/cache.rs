@@ -1,8 +1,8 @@
 //! The token cache: one directory for each tokenized corpus.
 //!
-//! An entry has `manifest.json`, `tokenizer.json` and shards of tokens: `train-00000.bin`, …, `valid-00000.bin`, ….
-//! Until it is complete, it is in a directory `.part-KEY` next to it, which a process that was stopped leaves
-//! behind for the next one.
+//! An entry has `manifest.json`, `tokenizer.json` and shards of tokens: `train-00000.bin`, …, `valid-00000.bin`, …. An
+//! incomplete entry is in a directory `.part-KEY` next to it. If a process is stopped, the next process continues this
+//! directory.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,23 +23,23 @@ pub(crate) const FORMAT: u32 = 5;
 const TOKENIZER: &str = "tokenizer.json";
 const MANIFEST: &str = "manifest.json";
 
-/// Describes an entry.
+/// Description of an entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     pub format: u32,
-    /// Where the text came from, for people who inspect the cache.
+    /// Origin of the text, for people who inspect the cache.
     pub source: String,
     pub source_hash: String,
     pub tokenizer_fingerprint: String,
     pub valid_fraction: f64,
     pub train: PartFacts,
     pub valid: PartFacts,
-    /// What ties this manifest to its shards, see [`bond`](Self::bond).
+    /// Ties this manifest to its shards, see [`bond`](Self::bond).
     #[serde(default)]
     pub bond: String,
 }
 
-/// Describes a part of an entry.
+/// Description of a part of an entry.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PartFacts {
     /// Bytes of text.
@@ -53,8 +53,8 @@ pub(crate) struct PartFacts {
 }
 
 impl Manifest {
-    /// A hash of the fields that decide the tokens and of the checksums of all shards, so that files of two
-    /// entries do not mix.
+    /// Hashes the fields that decide the tokens, and the checksums of all shards. It reveals files of two entries that
+    /// were mixed.
     fn bond(&self, checksums: [Vec<u8>; 2]) -> String {
         let fraction = self.valid_fraction.to_le_bytes();
         let parts: [&[u8]; 7] = [
@@ -92,7 +92,7 @@ pub(crate) struct Entry {
     pub valid: Tokens,
 }
 
-/// The file of a shard.
+/// Returns the file name of a shard.
 fn shard_name(part: Part, number: usize) -> String {
     let part = match part {
         Part::Train => "train",
@@ -131,7 +131,7 @@ fn foreign(path: PathBuf) -> DataError {
 
 /// Reads and verifies the entry `dir`, which must be of this source and validation fraction.
 ///
-/// The tokenizer is `known` if it is the one that the entry was made with, so that it is not built twice.
+/// `known` is the tokenizer if the caller already has it, so that it is not built twice.
 pub(crate) fn load(
     dir: &Path,
     source_hash: &str,
@@ -180,7 +180,7 @@ pub(crate) fn load(
 
 fn read_tokenizer(dir: &Path) -> Result<Tokenizer, DataError> {
     let path = dir.join(TOKENIZER);
-    Tokenizer::from_json(files::read_utf8(&path)?).map_err(|e| match e.is_stop() {
+    Tokenizer::from_long_json(files::read_utf8(&path)?).map_err(|e| match e.is_stop() {
         true => e,
         false => bad(&path, e.to_string()),
     })
@@ -200,22 +200,22 @@ fn has_tokenizer(dir: &Path, tokenizer: &Tokenizer) -> Result<bool, DataError> {
 
 /// An entry that is being made, segment by segment.
 pub(crate) struct Work {
-    /// The entry that it becomes.
+    /// The final directory of the entry.
     entry: PathBuf,
     folder: Folder,
 }
 
 enum Folder {
-    /// `.part-KEY`, kept if this process ends before the entry is complete; and its lock.
+    /// `.part-KEY`, kept if this process ends before the entry is complete, and its lock.
     Kept(PathBuf, File),
-    /// On a file system without locks: a folder of this process, which goes with it.
+    /// A folder of this process alone, deleted when the process ends. For file systems without locks.
     Own(tempfile::TempDir),
 }
 
 const LOCK: &str = "lock";
 
 impl Work {
-    /// Begins or continues the entry `dir`. `None` if another process makes it.
+    /// Begins or continues the entry `dir`. Returns `None` if another process is making it.
     ///
     /// # Errors
     ///
@@ -233,13 +233,13 @@ impl Work {
         let opened = fs::create_dir_all(part.join("new"))
             .and_then(|()| File::options().create(true).append(true).open(&path));
         let lock = match opened {
-            // A process that found the entry complete has cleared this away.
+            // Another process found the entry complete and deleted this directory.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(failed)?,
         };
         let folder = match lock.try_lock() {
             Ok(()) => {
-                // The process that held it may have deleted it.
+                // The process that held the lock may have deleted the file.
                 let same = fs::metadata(&path)
                     .and_then(|there| Ok(is_same(&there, &lock.metadata()?)))
                     .unwrap_or(false);
@@ -277,7 +277,7 @@ impl Work {
         self.folder().join("new")
     }
 
-    /// The tokenizer that an earlier process has stored.
+    /// Returns the tokenizer that an earlier process stored.
     ///
     /// # Errors
     ///
@@ -326,9 +326,9 @@ impl Work {
         )
     }
 
-    /// Completes the entry and reads it back. `manifest` has the bytes and shards of both parts. The entry
-    /// appears complete or not at all. A damaged entry is replaced. A valid one that another process wrote in
-    /// the meantime is used.
+    /// Completes the entry and reads it back. `manifest` has the bytes and shards of both parts. The entry appears
+    /// complete or not at all. A damaged entry is replaced. If another process wrote a valid entry in the meantime,
+    /// that entry is used.
     ///
     /// # Errors
     ///
@@ -339,7 +339,7 @@ impl Work {
         let mut describe = |part| -> Result<Vec<u8>, DataError> {
             let facts = manifest.part(part);
             let (mut checksums, mut hasher) = (Vec::new(), blake3::Hasher::new());
-            // One at a time, because the pages of a map count as memory of this process.
+            // Opens one shard at a time, because the pages of a map count as memory of this process.
             for number in 0..facts.shards {
                 let shard = Shard::open(&new.join(shard_name(part, number)))?;
                 checksums.extend(shard.checksum());
@@ -359,7 +359,7 @@ impl Work {
         let (hash, fraction) = (&manifest.source_hash, manifest.valid_fraction);
         let read = || load(&self.entry, hash, fraction, Some(tokenizer));
         if fs::rename(&new, &self.entry).is_err() {
-            // It exists: another process wrote it, or it is damaged.
+            // The entry exists: another process wrote it, or it is damaged.
             if let Ok(theirs) = read() {
                 self.discard();
                 return Ok(theirs);
@@ -373,7 +373,7 @@ impl Work {
         Ok(entry)
     }
 
-    /// Deletes what was made so far.
+    /// Deletes the incomplete entry.
     pub fn discard(self) {
         if let Folder::Kept(path, _lock) = &self.folder {
             fs::remove_dir_all(path).ok();
@@ -381,13 +381,13 @@ impl Work {
     }
 }
 
-/// Where the entry `dir` is made.
+/// Returns the directory in which the entry `dir` is made.
 fn part_of(dir: &Path) -> PathBuf {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     dir.with_file_name(format!("{PART}{name}"))
 }
 
-/// Deletes what a process that was killed has left where the entry `dir` was made, which is complete.
+/// Deletes the working directory that a killed process left for the entry `dir`, which is complete.
 pub(crate) fn clear(dir: &Path) {
     let part = part_of(dir);
     let is_directory = fs::symlink_metadata(&part).is_ok_and(|found| found.is_dir());
@@ -397,12 +397,12 @@ pub(crate) fn clear(dir: &Path) {
     match File::open(part.join(LOCK)) {
         Ok(lock) if lock.try_lock().is_ok() => drop(fs::remove_dir_all(&part)),
         Ok(_) => {}
-        // It was killed before it took the lock.
+        // The process was killed before it took the lock.
         Err(_) => drop(fs::remove_dir(part.join("new")).and_then(|()| fs::remove_dir(&part))),
     }
 }
 
-/// Refuses what is there if it is of another kind, such as a link: what is behind it is not of the cache.
+/// Refuses an existing `place` of another kind. A link, for example, leads out of the cache.
 fn refuse_another_kind(place: &Path, is_directory: bool) -> Result<(), DataError> {
     let Ok(found) = fs::symlink_metadata(place) else {
         return Ok(());
@@ -413,14 +413,14 @@ fn refuse_another_kind(place: &Path, is_directory: bool) -> Result<(), DataError
     }
 }
 
-/// The name of an entry that is being made begins with this; its key follows.
+/// Prefix of the working directory of an entry; its key follows.
 const PART: &str = ".part-";
-/// The same without locks: the process and a dash follow.
+/// Prefix of the working directory on a file system without locks; the process and a dash follow.
 const NEW: &str = ".new-";
-/// How long an entry that was not completed is kept.
+/// Time for which an incomplete entry is kept.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Deletes what processes that were killed have left of the entries that they made, unless it may be continued.
+/// Deletes the incomplete entries of killed processes, unless they may still be continued.
 fn sweep(root: &Path) {
     let entries = fs::read_dir(root).into_iter().flatten();
     for entry in entries.filter_map(Result::ok) {
@@ -439,7 +439,7 @@ fn sweep(root: &Path) {
     }
 }
 
-/// Deletes the files that a process was writing when it was killed.
+/// Deletes the files that a killed process was writing.
 fn sweep_files(new: &Path) {
     let entries = fs::read_dir(new).into_iter().flatten();
     for entry in entries.filter_map(Result::ok) {
@@ -449,7 +449,7 @@ fn sweep_files(new: &Path) {
     }
 }
 
-/// Whether an entry that was begun is old, and no process makes it.
+/// Whether an incomplete entry is old and no process is making it.
 fn is_forgotten(part: &Path) -> bool {
     let changed = fs::metadata(part.join("new")).and_then(|metadata| metadata.modified());
     let is_old = changed.is_ok_and(|changed| {
@@ -457,7 +457,7 @@ fn is_forgotten(part: &Path) -> bool {
         age.is_ok_and(|age| age > KEPT)
     });
     let lock = part.join(LOCK);
-    // A pipe would hold up whoever opens it.
+    // Opening a pipe would wait for its other end.
     let is_file = fs::symlink_metadata(&lock).is_ok_and(|metadata| metadata.is_file());
     is_old && is_file && File::open(lock).is_ok_and(|lock| lock.try_lock().is_ok())
 }

@@ -104,8 +104,8 @@ impl Cifar {
         Ok(Self { train, test })
     }
 
-    /// Reads `train.bin` and `test.bin` of CIFAR-100 in `directory`, with the fine classes. Before an image are its coarse
-    /// and its fine class, a byte each.
+    /// Reads `train.bin` and `test.bin` of CIFAR-100 in `directory`, with the fine classes. Each image follows its
+    /// coarse and its fine class, a byte each.
     ///
     /// # Errors
     ///
@@ -122,8 +122,8 @@ impl Cifar {
 }
 
 impl Images {
-    /// Appends the [`PIXELS`] grey values of image `i` of CIFAR to `values`, row by row from the top left,
-    /// each below [`LEVELS`].
+    /// Appends the [`PIXELS`] grey values of CIFAR image `i` to `values`, row by row from the top left, each below
+    /// [`LEVELS`].
     ///
     /// Grey is the luma of ITU-R BT.601, 0.299 red + 0.587 green + 0.114 blue, rounded to the
     /// nearest integer, with halves rounded up.
@@ -138,7 +138,7 @@ impl Images {
         values.extend(colours.map(|((&r, &g), &b)| luma(r, g, b)));
     }
 
-    /// Appends the images of the file `path`, in `classes` classes.
+    /// Appends the images of the file `path`. Labels are below `classes`.
     fn read(&mut self, path: &Path, classes: usize) -> Result<(), DataError> {
         let batch = files::read_file(path)?;
         let size = self.record_size();
@@ -185,7 +185,7 @@ mod tests {
 
     const RECORD: usize = 1 + 3 * PIXELS;
 
-    /// Records with these labels; byte `at` of image `i` is `i + at`, modulo 256.
+    /// Makes records with these labels; byte `at` of image `i` is `i + at`, modulo 256.
     fn batch(labels: &[u8]) -> Vec<u8> {
         let record = |(i, &label): (usize, &u8)| {
             let bytes = (0..3 * PIXELS).map(move |at| (i + at) as u8);

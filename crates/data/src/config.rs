@@ -1,4 +1,4 @@
-//! What to train on.
+//! Configs of training data.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,20 +10,19 @@ use crate::synthetic::{self, SyntheticConfig};
 use crate::tokenize::Text;
 use crate::{CopyConfig, DataError, ImagesConfig, TokenizerConfig, cache, cifar, files, hash, hub};
 
-/// The data to train on and how they are tokenized. A field that a config file leaves out has its
-/// [`Default`] value.
+/// The training data and their tokenizer. A field that a config file leaves out has its [`Default`] value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataConfig {
-    /// Where the data come from.
+    /// The source of the data.
     pub source: Source,
-    /// How text becomes tokens.
+    /// The tokenizer.
     pub tokenizer: TokenizerConfig,
-    /// The fraction of the text, at its end, that is used for validation; between 0 and 1.
+    /// The fraction of the text, at its end, for validation; between 0 and 1.
     pub valid_fraction: f64,
     /// The field with the text in the objects of a JSONL file.
     pub text_field: String,
-    /// What stands between two documents, such as a tokenizer's `<|endoftext|>`.
+    /// The text between two documents, such as a tokenizer's `<|endoftext|>`.
     pub separator: String,
     /// The directory of the token cache. `None` is `residual-zoo/tokens` in the user's cache
     /// directory.
@@ -90,7 +89,7 @@ impl DataConfig {
         self.tokenizer.validate()
     }
 
-    /// The sequence length at the end of the curriculum, if the source determines it.
+    /// Returns the sequence length at the end of the curriculum, if the source determines it.
     pub fn time(&self) -> Option<usize> {
         match &self.source {
             Source::Copying(copying) => Some(copying.time(copying.last_level())),
@@ -100,7 +99,7 @@ impl DataConfig {
         }
     }
 
-    /// Number of outputs of a model of these data: the `vocab_size` token ids, or for images the classes.
+    /// Returns the number of outputs of a model of these data: the `vocab_size` token ids, or for images the classes.
     pub fn outputs(&self, vocab_size: usize) -> usize {
         match &self.source {
             Source::Cifar10(_) => cifar::CLASSES,
@@ -109,7 +108,8 @@ impl DataConfig {
         }
     }
 
-    /// Channels, height and width of the images that a model of these data reads; `None` if it reads token ids.
+    /// Returns the channels, height and width of the images that a model of these data reads; `None` if it reads token
+    /// ids.
     pub fn image(&self) -> Option<[usize; 3]> {
         match &self.source {
             Source::Images(images) => Some(images.size()),
@@ -167,7 +167,7 @@ impl DataConfig {
         }
     }
 
-    /// The text at `paths`.
+    /// Returns the text at `paths`.
     pub(crate) fn text(&self, paths: &[impl AsRef<Path>]) -> Text {
         Text::Files {
             paths: paths.iter().map(|path| path.as_ref().into()).collect(),
@@ -176,13 +176,13 @@ impl DataConfig {
         }
     }
 
-    /// The directory of the cache of tokens; `None` if there is none.
+    /// Returns the directory of the token cache; `None` if there is no cache.
     pub fn cache_directory(&self) -> Option<PathBuf> {
         let user = || dirs::cache_dir().map(|cache| cache.join("residual-zoo").join("tokens"));
         self.cache.clone().or_else(user)
     }
 
-    /// The cache entry for a text with this hash; `None` if there is no cache directory.
+    /// Returns the cache entry for a text with this hash; `None` if there is no cache directory.
     pub(crate) fn cache_entry(&self, source_hash: &str) -> Result<Option<PathBuf>, DataError> {
         let Some(root) = self.cache_directory() else {
             return Ok(None);
@@ -210,7 +210,7 @@ impl DataConfig {
     }
 }
 
-/// Where data come from.
+/// A source of data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Source {
@@ -226,16 +226,16 @@ pub enum Source {
     Cifar10(PathBuf),
     /// Images to classify, for models that read images.
     Images(ImagesConfig),
-    /// A text file, a `.jsonl` or `.parquet` file, or a directory of those (see [`crate::read_documents`]). A
-    /// relative path is relative to the current directory. `hf://datasets/OWNER/NAME/PATH` is a file or directory
-    /// on the Hugging Face hub, which is downloaded once.
+    /// A text file, a `.jsonl` or `.parquet` file, or a directory of such files (see [`crate::read_documents`]). A
+    /// relative path is relative to the current directory. `hf://datasets/OWNER/NAME/PATH` is a file or directory on
+    /// the Hugging Face hub, which is downloaded once.
     Path(PathBuf),
     /// Several texts as in `Path`, one after the other.
     Paths(Vec<PathBuf>),
-    /// Several texts as in `Path`, each with a weight. Each sequence is drawn from one of them. The last part of each
+    /// Several texts as in `Path`, each with a weight. Each sequence is drawn from one text. The last part of each text
     /// is used for validation, in the same proportions. The tokenizer must not need training.
     Mixture(Vec<Weighted>),
-    /// Not known: the model was imported from another project. There is nothing to train on.
+    /// Unknown: the model was imported from another project. There is nothing to train on.
     Imported,
 }
 
@@ -243,14 +243,14 @@ pub enum Source {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Weighted {
-    /// As in `Path`.
+    /// A path as in `Path`.
     pub path: PathBuf,
-    /// Proportional to the probability that a sequence is from this text.
+    /// Relative weight of the text. A sequence comes from it with a probability proportional to this weight.
     pub weight: f64,
 }
 
 impl Source {
-    /// The files and directories with its texts.
+    /// Returns the files and directories of the texts.
     pub fn paths(&self) -> Vec<&Path> {
         match self {
             Self::Path(path) => vec![path],

@@ -1,4 +1,4 @@
-//! The copy and selective copy tasks: remember some tokens across a stretch of noise.
+//! The copy and selective copy tasks: remember some tokens across noise.
 //!
 //! They follow Gu and Dao, "Mamba" (2023), section 4.1.1, and Kausik, "Recurrent transformers"
 //! (2024), section 6.2. There are 16 symbols: one is noise and one asks for recall.

@@ -14,7 +14,7 @@ use crate::{
     TokenizerConfig, Tokens, Weighted, cifar, copying, download, hash, hub, text,
 };
 
-/// Training and validation examples, and how they were made.
+/// Training and validation examples, and their origin.
 #[derive(Clone, Debug)]
 pub struct Corpus {
     /// Training examples.
@@ -23,7 +23,7 @@ pub struct Corpus {
     pub valid: Examples,
     /// Maps text to tokens and back.
     pub tokenizer: Tokenizer,
-    /// Number of a model's outputs: the number of token ids, or for images the number of classes.
+    /// Number of a model's outputs: the token ids, or for images the classes.
     pub outputs: usize,
     /// Bytes of text per validation token; `None` for data that are not text.
     pub bytes_per_token: Option<f64>,
@@ -32,24 +32,22 @@ pub struct Corpus {
     pub identity: String,
     /// The lowest possible loss of a model, if known.
     pub entropy: Option<Entropy>,
-    /// One line for the user if files were left out, or if the cache was damaged or could not be used. The tokens are
-    /// valid either way.
+    /// One line for the user if files were left out, or if the cache was damaged or unusable. The tokens are valid
+    /// either way.
     pub note: Option<String>,
 }
 
 impl Corpus {
     /// Reads and tokenizes the data that `config` names, or takes the tokens from the cache.
     ///
-    /// The documents of the source are joined by `separator`. The first `1 - valid_fraction` of
-    /// the text's bytes, rounded up to a whole character, are for training, the rest for
-    /// validation. Each part is tokenized separately. A character vocabulary is collected from
-    /// the whole text; a BPE is trained on the training part only.
+    /// The documents of the source are joined by `separator`. The first `1 - valid_fraction` of the text's bytes,
+    /// rounded up to a whole character, are for training, the rest for validation. Each part is tokenized separately. A
+    /// character vocabulary is collected from the whole text; a BPE is trained on the training part only.
     ///
-    /// The text is read and tokenized in segments, so that memory does not grow with it, unless the tokenizer
-    /// needs the whole text at once. The cache has one directory for each combination of text, tokenizer and
-    /// split. If the process is stopped, the next one continues with the first segment that is missing. A
-    /// damaged entry is rebuilt. If the cache cannot be written, the tokens of a text of at most 1 GiB are kept
-    /// in memory.
+    /// The text is read and tokenized in segments, so that memory does not grow with it, unless the tokenizer needs the
+    /// whole text at once. The cache has one directory for each combination of text, tokenizer and split. If the
+    /// process is stopped, the next one continues with the first missing segment. A damaged entry is rebuilt. If the
+    /// cache cannot be written, the tokens of a text of at most 1 GiB are kept in memory.
     ///
     /// # Errors
     ///
@@ -58,16 +56,17 @@ impl Corpus {
         Self::open_with(config, &mut |_, _, _| true)
     }
 
-    /// Like [`open`](Self::open), and reports how far it is.
+    /// Opens the corpus like [`open`](Self::open), and reports its progress.
     ///
     /// # Errors
     ///
-    /// Those of [`open`](Self::open), and [`DataError::Stopped`] if `progress` says so.
+    /// The errors of [`open`](Self::open), and [`DataError::Stopped`] if `progress` stops the work.
     pub fn open_with(config: &DataConfig, progress: OnProgress) -> Result<Self, DataError> {
         Self::open_in(config, OnFailure::InMemory, progress)
     }
 
-    /// Like [`open_with`](Self::open_with), but fails if the tokens of a text cannot be stored in the cache.
+    /// Opens the corpus like [`open_with`](Self::open_with), but fails if the tokens of a text cannot be stored in the
+    /// cache.
     ///
     /// # Errors
     ///
@@ -123,7 +122,7 @@ impl Corpus {
         })
     }
 
-    /// The corpus of a text. `name` says where it comes from.
+    /// Makes the corpus of a text. `name` says where the text comes from.
     fn of_text(
         config: &DataConfig,
         name: String,
@@ -157,7 +156,7 @@ impl Corpus {
         })
     }
 
-    /// The corpus of several texts. Their tokenizers are equal, because they are not trained.
+    /// Makes the corpus of several texts. Their tokenizers are equal, because they are not trained.
     fn mixture(
         config: &DataConfig,
         parts: &[Weighted],
@@ -198,9 +197,8 @@ impl Corpus {
         })
     }
 
-    /// The [`identity`](Self::identity) of the text that `config` names, with a tokenizer of this
-    /// fingerprint. The text is read, but neither tokenized nor stored. `None` if the source is no text of the
-    /// user's.
+    /// Returns the [`identity`](Self::identity) of the text that `config` names, for a tokenizer with this fingerprint.
+    /// Reads the text, but neither tokenizes nor stores it. Returns `None` if the source is not a text of the user's.
     ///
     /// # Errors
     ///
@@ -229,7 +227,7 @@ impl Corpus {
     }
 }
 
-/// The identity of a mixture of corpora with these identities.
+/// Returns the identity of a mixture of corpora with these identities.
 fn mixture_identity(parts: &[Weighted], identities: impl IntoIterator<Item = String>) -> String {
     let weights = parts.iter().map(|part| part.weight.to_le_bytes().to_vec());
     let identities = identities.into_iter().map(String::into_bytes);
@@ -238,7 +236,7 @@ fn mixture_identity(parts: &[Weighted], identities: impl IntoIterator<Item = Str
     hash::of_parts("residual-zoo-data mixture identity v1", &all).to_string()
 }
 
-/// The identity of a corpus of text.
+/// Returns the identity of a corpus of text.
 fn text_identity(source_hash: &str, tokenizer_fingerprint: &str, valid_fraction: f64) -> String {
     let parts = [
         source_hash.as_bytes(),
@@ -249,7 +247,8 @@ fn text_identity(source_hash: &str, tokenizer_fingerprint: &str, valid_fraction:
 }
 
 impl Corpus {
-    /// Channels, height and width of the images that a model of these data reads; `None` if it reads token ids.
+    /// Returns the channels, height and width of the images that a model of these data reads; `None` if it reads token
+    /// ids.
     pub fn image(&self) -> Option<[usize; 3]> {
         match &self.train {
             Examples::Images(views) => Some(views.size()),
@@ -300,7 +299,7 @@ impl Corpus {
         Ok(Self::of_examples(train, valid, tokenizer, cifar::CLASSES))
     }
 
-    /// The tokenizer has the names of the classes.
+    /// Opens a corpus of images. Its tokenizer has the names of the classes.
     fn images(config: &ImagesConfig, progress: OnProgress) -> Result<Self, DataError> {
         let OpenedImages {
             train,
@@ -317,7 +316,7 @@ impl Corpus {
         })
     }
 
-    /// A corpus of examples that are not text.
+    /// Makes a corpus of examples that are not text.
     fn of_examples(train: Examples, valid: Examples, tokenizer: Tokenizer, outputs: usize) -> Self {
         let (train_hash, valid_hash) = (train.blake3(), valid.blake3());
         let identity = hash::of_parts(

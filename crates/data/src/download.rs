@@ -11,14 +11,13 @@ use crate::{DataError, files};
 const URL: &str =
     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt";
 const URL_VARIABLE: &str = "ZOO_TINYSHAKESPEARE_URL";
-/// Bytes that are read between two reports of progress.
+/// Bytes read between two reports of progress.
 const PART: u64 = 1 << 16;
 const LENGTH: u64 = 1_115_394;
 const HASH: &str = "5bd8f6749d3cda816828aabf1aebdc595f673de8102e521bbd8369ad4b7917e9";
 
-/// 1.1 MB of Shakespeare's plays, read from `residual-zoo/tinyshakespeare.txt` in the user's cache
-/// directory or else downloaded. The environment variable `ZOO_TINYSHAKESPEARE_URL` overrides the
-/// address.
+/// Returns 1.1 MB of Shakespeare's plays, read from `residual-zoo/tinyshakespeare.txt` in the user's cache directory or
+/// else downloaded. The environment variable `ZOO_TINYSHAKESPEARE_URL` overrides the address.
 ///
 /// # Errors
 ///
@@ -35,25 +34,24 @@ pub fn tiny_shakespeare(progress: OnProgress) -> Result<String, DataError> {
     })
 }
 
-/// Where tiny shakespeare is kept.
+/// Returns the cached file of tiny shakespeare.
 fn cache_file() -> Option<PathBuf> {
     let cache = dirs::cache_dir()?;
     Some(cache.join("residual-zoo").join("tinyshakespeare.txt"))
 }
 
-/// Bytes of tiny shakespeare if it has been downloaded.
+/// Returns the bytes of tiny shakespeare if it has been downloaded.
 pub(crate) fn cached_shakespeare() -> Option<u64> {
     let length = cache_file()?.metadata().ok()?.len();
     (length == LENGTH).then_some(length)
 }
 
-/// Returns the file of `expected_len` bytes with the BLAKE3 hash `expected_hash` (hexadecimal). It
-/// is read from `dest` if it is there, else downloaded from `url` and, if possible, saved to
-/// `dest`.
+/// Returns the file of `expected_len` bytes with the BLAKE3 hash `expected_hash` (hexadecimal). Reads it from `dest` if
+/// it is there, else downloads it from `url` and, if possible, saves it to `dest`.
 ///
 /// # Errors
 ///
-/// Those of [`fetch`].
+/// The errors of [`fetch`].
 pub fn fetch_cached(
     url: &str,
     expected_len: u64,
@@ -68,15 +66,15 @@ pub fn fetch_cached(
     }
     let bytes = fetch(url, expected_len, expected_hash, progress)?;
     let folder = dest.parent().unwrap_or(Path::new("."));
-    // A copy that cannot be saved only costs another download later.
+    // A copy that cannot be saved only means another download later.
     if std::fs::create_dir_all(folder).is_ok() {
         let _ = files::write_atomically(dest, |file| file.write_all(&bytes));
     }
     Ok(bytes)
 }
 
-/// Downloads the file of `expected_len` bytes with the BLAKE3 hash `expected_hash` (hexadecimal)
-/// from `url`. At most one byte past that length is read.
+/// Downloads the file of `expected_len` bytes with the BLAKE3 hash `expected_hash` (hexadecimal) from `url`. Reads at
+/// most one byte past that length.
 ///
 /// # Errors
 ///
@@ -122,7 +120,7 @@ pub fn fetch(
     }
 }
 
-/// How `bytes` differ from the expected file, if they do.
+/// Describes the difference between `bytes` and the expected file, if there is one.
 fn difference(bytes: &[u8], expected_len: u64, expected_hash: &str) -> Option<String> {
     let len = bytes.len() as u64;
     if len > expected_len {

@@ -1,15 +1,15 @@
-//! Random numbers that are a function of the seed and of where they are used.
+//! Random numbers that depend only on the seed and on their place of use.
 
 /// Random numbers for one purpose at one place in a run, the same on every machine.
 pub(crate) struct Draws(blake3::OutputReader);
 
 impl Draws {
-    /// The numbers of `purpose` for micro-batch `micro` of step `step`.
+    /// Returns the numbers of `purpose` for micro-batch `micro` of step `step`.
     pub fn new(purpose: &str, seed: u64, step: u64, micro: u64) -> Self {
         Self::of(purpose, &[seed, step, micro])
     }
 
-    /// The numbers of `purpose` for example `i` of such a micro-batch.
+    /// Returns the numbers of `purpose` for example `i` of such a micro-batch.
     pub fn of_example(purpose: &str, (seed, step, micro): (u64, u64, u64), i: u64) -> Self {
         Self::of(purpose, &[seed, step, micro, i])
     }
@@ -22,20 +22,22 @@ impl Draws {
         Self(hasher.finalize_xof())
     }
 
-    /// The next number, uniform between 0 and 1.
+    /// Draws the next number, uniform between 0 and 1.
     pub fn unit(&mut self) -> f64 {
         self.below(1 << 53) as f64 / (1u64 << 53) as f64
     }
 
-    // The distributions are written out, because a resumed run needs the same numbers from any version of a library.
+    // The code spells the distributions out, because a resumed run needs the same numbers from any version of a
+    // library.
 
-    /// The next number, normal with mean 0 and variance 1 (Box and Muller, 1958).
+    /// Draws the next number, normal with mean 0 and variance 1 (Box and Muller, 1958).
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
-    /// The next number from Beta(α, α) (Jöhnk, 1964). It takes Γ(2α + 1) / Γ(α + 1)² tries on average, 2 for α = 1 and 70 for α = 4.
+    /// Draws the next number from Beta(α, α) (Jöhnk, 1964). It takes Γ(2α + 1) / Γ(α + 1)² tries on average, 2 for α =
+    /// 1 and 70 for α = 4.
     pub fn beta(&mut self, alpha: f64) -> f64 {
         loop {
             let [x, y] = [(); 2].map(|()| (1.0 - self.unit()).powf(1.0 / alpha));
@@ -45,11 +47,11 @@ impl Draws {
         }
     }
 
-    /// The next number, uniform in `0..end`.
+    /// Draws the next number, uniform in `0..end`.
     pub fn below(&mut self, end: usize) -> usize {
         let mut number = [0; 8];
         self.0.fill(&mut number);
-        // Scaled instead of taken modulo `end`. Probabilities differ by less than 2⁻⁶⁴ · end.
+        // Scales the number instead of taking it modulo `end`. Probabilities differ by less than 2⁻⁶⁴ · end.
         let scaled = u128::from(u64::from_le_bytes(number)) * end as u128;
         (scaled >> 64) as usize
     }

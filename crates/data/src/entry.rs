@@ -12,16 +12,16 @@ use crate::{DataConfig, DataError, Tokenizer, Tokens};
 /// The largest text whose tokens are kept in memory if the cache cannot be used, in bytes.
 const MOST_IN_MEMORY: usize = 1 << 30;
 
-/// The behaviour where the cache cannot be used.
+/// The behaviour if the cache cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnFailure {
-    /// The tokens are kept in memory, if they fit.
+    /// Keeps the tokens in memory, if they fit.
     InMemory,
-    /// It is an error.
+    /// Fails.
     Fail,
 }
 
-/// The tokens of `text`, loaded from the cache or stored there, and a note if the cache failed.
+/// Returns the tokens of `text`, loaded from the cache or stored there, and a note if the cache failed.
 pub(crate) fn entry(
     config: &DataConfig,
     source: String,
@@ -77,7 +77,7 @@ struct Tokenizing<'a> {
 }
 
 impl Tokenizing<'_> {
-    /// Loads the entry `dir` or makes it. Also returns a note if it was damaged.
+    /// Loads the entry `dir` or makes it. Also returns a note if the entry was damaged.
     fn in_cache(
         &self,
         dir: &Path,
@@ -100,7 +100,7 @@ impl Tokenizing<'_> {
                 }
             }
             if let Some(work) = Work::begin(dir)? {
-                // Another process may have completed it since.
+                // Another process may have completed the entry since.
                 return match load() {
                     Ok(entry) => {
                         work.discard();
@@ -115,7 +115,7 @@ impl Tokenizing<'_> {
         }
     }
 
-    /// Makes an entry of what `work` has and what it lacks.
+    /// Completes the entry of `work`. Only missing parts are made.
     fn store(&self, work: Work, progress: OnProgress) -> Result<Entry, DataError> {
         let tokenizer = match work.tokenizer()? {
             Some(tokenizer) => tokenizer,
@@ -138,7 +138,7 @@ impl Tokenizing<'_> {
         match stored {
             Ok(()) => work.finish(manifest, &tokenizer),
             Err(error) => {
-                // Its shards may be of the changed text.
+                // The stored shards may come from the changed text.
                 if matches!(error, DataError::Changed { .. }) {
                     work.discard();
                 }
@@ -147,7 +147,7 @@ impl Tokenizing<'_> {
         }
     }
 
-    /// The entry without a cache.
+    /// Tokenizes the text without the cache.
     fn in_memory(&self, progress: OnProgress) -> Result<Entry, DataError> {
         let tokenizer = self.tokenizer(progress)?;
         let mut manifest = self.manifest(&tokenizer);
@@ -178,7 +178,7 @@ impl Tokenizing<'_> {
         tokenize::split(self.survey.bytes, self.config.valid_fraction)
     }
 
-    /// Calls `each` with every segment and a function that reports the bytes of it that are done.
+    /// Calls `each` with every segment and a function that reports how many of its bytes are done.
     fn each_segment(
         &self,
         tokenizer: &Tokenizer,
@@ -211,7 +211,7 @@ impl Tokenizing<'_> {
         }
     }
 
-    /// The manifest without its parts.
+    /// Returns the manifest, without its parts.
     fn manifest(&self, tokenizer: &Tokenizer) -> Manifest {
         Manifest {
             format: cache::FORMAT,

@@ -16,7 +16,7 @@ pub enum DataError {
         /// The requested path.
         path: PathBuf,
     },
-    /// The path is not a regular file but a directory, a pipe, a device or the like.
+    /// The path is not a regular file. It is a directory, a pipe, a device or the like.
     #[error("`{path}` is not a regular file; give a file, or save the content to one first")]
     NotAFile {
         /// The requested path.
@@ -46,7 +46,7 @@ pub enum DataError {
          use more text or a shorter context"
     )]
     TooShort {
-        /// Which part of the data.
+        /// Name of the part of the data.
         what: String,
         /// Number of tokens.
         tokens: usize,
@@ -83,12 +83,12 @@ pub enum DataError {
         /// The most bytes that such a file may have.
         most: u64,
     },
-    /// A text is packed in a format that is not read, or has the name of another one.
+    /// A text is packed in an unsupported format, or its name belongs to another format.
     #[error("`{path}` {problem}")]
     Packed {
         /// The file.
         path: PathBuf,
-        /// The format, and how to make a text of the file.
+        /// The format, and how to unpack it.
         problem: String,
     },
     /// A compressed or Parquet file is damaged.
@@ -96,9 +96,9 @@ pub enum DataError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// How far it could be read.
+        /// The place where reading failed.
         place: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A line of a JSONL file is not a JSON object with text.
@@ -108,7 +108,7 @@ pub enum DataError {
         path: PathBuf,
         /// Number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The problem.
         message: String,
     },
     /// An object in a JSONL file lacks the field with the text.
@@ -129,7 +129,7 @@ pub enum DataError {
     Parquet {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and how to fix it.
+        /// The problem, and how to fix it.
         problem: String,
     },
     /// The program was built without support for something.
@@ -138,7 +138,7 @@ pub enum DataError {
          build it with `cargo build --release --features {feature}`"
     )]
     MissingFeature {
-        /// What needs the feature.
+        /// The thing that needs the feature.
         what: String,
         /// The cargo feature.
         feature: &'static str,
@@ -148,7 +148,7 @@ pub enum DataError {
     Tokenizer {
         /// The file of the tokenizer, its kind or the failed operation.
         origin: String,
-        /// What is wrong with it.
+        /// The problem.
         message: String,
     },
     /// A text contains a character or word that the tokenizer does not know.
@@ -186,7 +186,7 @@ pub enum DataError {
     BadShard {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A file in the token cache, other than a shard, is damaged.
@@ -194,15 +194,15 @@ pub enum DataError {
     BadCache {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// A file is not one of CIFAR's images.
+    /// A file is not a CIFAR file of images.
     #[error("`{path}` is not a valid file of CIFAR: {problem}; unpack the binary archive again")]
     BadImages {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A file of CIFAR has an invalid label.
@@ -235,10 +235,10 @@ pub enum DataError {
     Pictures {
         /// The directory or file.
         path: PathBuf,
-        /// What is wrong with it, and how to fix it.
+        /// The problem, and how to fix it.
         problem: String,
     },
-    /// Files among images are no images, or damaged.
+    /// Some files among images are damaged, or not images.
     #[error(
         "{}{}; repair or delete {}",
         one_line(named.join(", ")),
@@ -249,7 +249,7 @@ pub enum DataError {
         match count { 1 => "it", _ => "them" }
     )]
     BadPictures {
-        /// How many.
+        /// Number of such files.
         count: usize,
         /// The path and the problem of the first ones.
         named: Vec<String>,
@@ -261,7 +261,7 @@ pub enum DataError {
         path: PathBuf,
         /// The attempted operation: `read`, `write`, …
         action: &'static str,
-        /// Why it failed.
+        /// The cause of the failure.
         source: io::Error,
     },
     /// A file could not be downloaded.
@@ -272,10 +272,10 @@ pub enum DataError {
     Download {
         /// The address.
         url: String,
-        /// Why the download failed.
+        /// The cause of the failure.
         message: String,
     },
-    /// A path that begins with `hf://` is no place on the hub.
+    /// A path that begins with `hf://` is not a valid address on the hub.
     #[error(
         "`{}` is not an address on the hub; write hf://datasets/OWNER/NAME/PATH or hf://OWNER/NAME/PATH, with \
          @REVISION after NAME if it is not main",
@@ -285,7 +285,7 @@ pub enum DataError {
         /// The address.
         address: String,
     },
-    /// What is on the hub has not been downloaded.
+    /// A file on the hub has not been downloaded.
     #[error(
         "{address} is not in the cache of the Hugging Face hub; `residual-zoo tokenize` downloads it"
     )]
@@ -302,13 +302,13 @@ pub enum DataError {
     Hub {
         /// The address.
         address: String,
-        /// Why the download failed.
+        /// The cause of the failure.
         message: String,
     },
     /// The user stopped the preparation of data. Segments that were tokenized are kept.
     #[error("stopped while the data were prepared; to continue: repeat the command")]
     Stopped,
-    /// A download is not the expected file.
+    /// A downloaded file differs from the expected file.
     #[error(
         "{url} is not the expected file: {problem}; \
          download the file another way and pass it with `--data PATH` or `--set 'data.source=Path(\"PATH\")'`"
@@ -316,15 +316,15 @@ pub enum DataError {
     Checksum {
         /// The address.
         url: String,
-        /// How it differs.
+        /// The difference.
         problem: String,
     },
     /// A setting is invalid.
     #[error("`{field}`: {problem}")]
     InvalidConfig {
-        /// The field, as it is called in the config.
+        /// The name of the field in the config.
         field: String,
-        /// What is wrong and what is allowed.
+        /// The problem, and the allowed values.
         problem: String,
     },
 }
@@ -375,7 +375,7 @@ impl DataError {
         }
     }
 
-    /// Whether the token cache, with the entry `dir`, failed, rather than the text.
+    /// Whether the error comes from the token cache, with the entry `dir`, and not from the text.
     pub(crate) fn is_of_cache(&self, dir: &Path) -> bool {
         let root = dir.parent().unwrap_or(dir);
         match self {
@@ -387,7 +387,8 @@ impl DataError {
         }
     }
 
-    /// A failure of `action` on `path`. Reading a missing file is [`NotFound`](Self::NotFound).
+    /// Makes the error of the failed `action` on `path`. If a file to read is missing, the error is
+    /// [`NotFound`](Self::NotFound).
     pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
@@ -400,7 +401,7 @@ impl DataError {
         }
     }
 
-    /// `problem` of the directory of images, or a file in it, `path`.
+    /// Makes the error of `problem` with `path`, a directory of images or a file in it.
     pub(crate) fn pictures(path: &Path, problem: impl Into<String>) -> Self {
         Self::Pictures {
             path: path.to_path_buf(),
@@ -408,7 +409,7 @@ impl DataError {
         }
     }
 
-    /// The error `message` of the tokenizer described by `origin`, on one line.
+    /// Makes an error of the tokenizer that `origin` describes, with `message` on one line.
     pub(crate) fn tokenizer(origin: impl Display, message: impl Display) -> Self {
         Self::Tokenizer {
             origin: origin.to_string(),
@@ -416,7 +417,7 @@ impl DataError {
         }
     }
 
-    /// A character or word that is not in a vocabulary of `vocab_size`.
+    /// Makes the error of a character or word that is not in a vocabulary of `vocab_size`.
     pub(crate) fn unknown(symbol: &str, unit: &'static str, vocab_size: usize) -> Self {
         Self::UnknownSymbol {
             symbol: symbol.chars().take(40).collect(),
@@ -426,7 +427,7 @@ impl DataError {
     }
 }
 
-/// For a relative path, the directory that it was looked for in.
+/// Names the current directory, for a relative path.
 fn from_here(path: &Path) -> String {
     let here = std::env::current_dir().ok();
     let here = here.filter(|_| path.is_relative());
@@ -435,9 +436,8 @@ fn from_here(path: &Path) -> String {
 
 /// Formats `message` on one line of at most about 600 characters.
 ///
-/// Each run of white space, including line breaks, becomes one space. Control characters are
-/// escaped. A long message loses its middle. This is for messages that quote a file, which may
-/// be huge or contain terminal escape sequences.
+/// Each run of white space, including line breaks, becomes one space. Control characters are escaped. A long message
+/// loses its middle. Use it for messages that quote a file, which may be huge or contain terminal escape sequences.
 pub fn one_line(message: impl Display) -> String {
     let message = cut(&message.to_string());
     let words: Vec<&str> = message.split_whitespace().collect();

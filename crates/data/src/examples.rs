@@ -12,20 +12,21 @@ use crate::{Batch, DataError, Images, MixedWindows, Mixture, Tokens, Views, Wind
 /// Examples that are not cut into sequences yet. Cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Examples {
-    /// A text: every token is predicted from those before it.
+    /// A text: every token is predicted from the tokens before it.
     Text(Tokens),
     /// Several texts with weights.
     Mixture(Mixture),
     /// Symbols to copy, newly generated for every batch.
     Copying(CopyConfig),
-    /// Images whose class is predicted after the last of their grey pixels.
+    /// Images as grey pixels. The class is predicted after the last pixel.
     Pixels(Arc<Images>),
-    /// Images that a model reads as they are.
+    /// Images for models that read images.
     Images(Views),
 }
 
 impl Examples {
-    /// Number of tokens, or of images that are read as they are; `None` if they are generated without end.
+    /// Returns the number of tokens, or of images for models that read images; `None` if examples are generated without
+    /// end.
     pub fn tokens(&self) -> Option<usize> {
         match self {
             Self::Text(tokens) => Some(tokens.len()),
@@ -36,7 +37,7 @@ impl Examples {
         }
     }
 
-    /// The tokens of a text, for a mixture those of its first text; `None` for other kinds.
+    /// Returns the tokens of a text, or of the first text of a mixture; `None` for other kinds.
     pub fn text(&self) -> Option<&Tokens> {
         match self {
             Self::Text(tokens) => Some(tokens),
@@ -45,7 +46,7 @@ impl Examples {
         }
     }
 
-    /// BLAKE3 of the content, as 64 hexadecimal digits.
+    /// Returns the BLAKE3 hash of the content, as 64 hexadecimal digits.
     pub fn blake3(&self) -> String {
         match self {
             Self::Text(tokens) => tokens.blake3(),
@@ -56,11 +57,11 @@ impl Examples {
         }
     }
 
-    /// All images in their order, as they are, `batch` at a time; `None` if the examples are no images.
+    /// Returns all images in order and unchanged, `batch` at a time; `None` if the examples are not images.
     ///
     /// # Errors
     ///
-    /// Each as in [`Sequences::random_batch`].
+    /// Each batch fails as in [`Sequences::random_batch`].
     pub fn images(&self, batch: usize) -> Option<FixedBatches<'_>> {
         let parts = |len: usize| {
             let firsts = (0..len).step_by(batch.max(1));
@@ -77,7 +78,7 @@ impl Examples {
         }
     }
 
-    /// Image `i` as a PNG file; `None` if the examples are no images.
+    /// Returns image `i` as a PNG file; `None` if the examples are not images.
     ///
     /// # Errors
     ///
@@ -99,7 +100,7 @@ impl Examples {
     ///
     /// # Errors
     ///
-    /// [`DataError::UnknownId`] for the first one that it does not cover.
+    /// [`DataError::UnknownId`] for the first id that the model does not cover.
     pub fn check(&self, vocab_size: usize, outputs: usize) -> Result<(), DataError> {
         let at_most = |most: usize, size: usize| match most < size {
             true => Ok(()),
@@ -126,9 +127,8 @@ impl Examples {
         }
     }
 
-    /// Sequences of these examples. `time` is the length of a text's sequences; other kinds have
-    /// their own length. `what` names the examples in errors and separates the draws of training
-    /// from those of validation.
+    /// Returns sequences of these examples. `time` is the length of a text's sequences; other kinds have their own
+    /// length. `what` names the examples in errors, and separates the random numbers of training and validation.
     ///
     /// # Errors
     ///
@@ -161,12 +161,12 @@ pub enum Sequences {
         config: CopyConfig,
         /// Level of the curriculum: how often the noise is doubled.
         level: usize,
-        /// Separates the draws of training from those of validation.
+        /// Separates the random numbers of training and validation.
         purpose: String,
     },
     /// Images as grey levels.
     Pixels(Arc<Images>),
-    /// Images as they are. Each is one position.
+    /// Images for models that read images. Each is one position.
     Images(Views),
 }
 
@@ -182,8 +182,8 @@ impl Sequences {
         }
     }
 
-    /// Micro-batch `micro` of step `step`, with `batch` sequences. It depends only on the
-    /// arguments, on any machine.
+    /// Returns micro-batch `micro` of step `step`, with `batch` sequences. It depends only on the arguments, on any
+    /// machine.
     ///
     /// # Errors
     ///
@@ -211,17 +211,17 @@ impl Sequences {
         })
     }
 
-    /// Whether a batch takes so long to read that it should be read while the one before is in use.
+    /// Whether reading a batch is slow, so that it should be read while the previous batch is in use.
     pub fn are_slow(&self) -> bool {
         matches!(self, Self::Images(views) if views.are_slow())
     }
 
-    /// `batches` batches of `batch` sequences, the same on every call. Sequences of a text or of
-    /// images are distinct and evenly spaced, and fewer if there are not enough.
+    /// Returns `batches` batches of `batch` sequences, the same on every call. Sequences of a text or of images are
+    /// distinct and evenly spaced. There are fewer if there are not enough sequences.
     ///
     /// # Errors
     ///
-    /// Each as in [`random_batch`](Self::random_batch).
+    /// Each batch fails as in [`random_batch`](Self::random_batch).
     pub fn fixed_batches(&self, batches: usize, batch: usize) -> FixedBatches<'_> {
         let evenly = |len: usize| even_places(len, batches, batch).into_iter();
         match self {
@@ -243,7 +243,7 @@ impl Sequences {
         }
     }
 
-    /// The same sequences at another level of their curriculum, if they have one.
+    /// Returns the same sequences at another level of their curriculum, if they have one.
     pub fn at_level(&self, to: usize) -> Self {
         let mut sequences = self.clone();
         if let Self::Copying { level, .. } = &mut sequences {
@@ -252,7 +252,7 @@ impl Sequences {
         sequences
     }
 
-    /// The last level of the curriculum; 0 without one.
+    /// Returns the last level of the curriculum; 0 without one.
     pub fn last_level(&self) -> usize {
         match self {
             Self::Copying { config, .. } => config.last_level(),

@@ -8,7 +8,7 @@ use crate::DataError;
 use crate::meanwhile::unless_stopped;
 use crate::packed::Format;
 
-/// The bytes of the regular file `path`.
+/// Returns the bytes of the regular file `path`.
 ///
 /// # Errors
 ///
@@ -34,17 +34,18 @@ pub fn check_is_file(path: &Path) -> Result<(), DataError> {
     }
 }
 
-/// The most bytes of a file that is read as a whole text: a config, a tokenizer or a task.
+/// The most bytes of a text file that is read as a whole: a config, a tokenizer or a task.
 const MOST_TEXT: u64 = if cfg!(test) { 1 << 24 } else { 1 << 28 };
 
-/// The text of the regular file `path`, without its byte order mark.
+/// Returns the text of the regular file `path`, without its byte order mark.
 ///
 /// # Errors
 ///
-/// The errors of [`read_file`]; [`DataError::TooLarge`] above 256 MiB; [`DataError::NotUtf8`]; [`DataError::OtherEncoding`];
-/// [`DataError::Stopped`].
+/// The errors of [`read_file`]; [`DataError::TooLarge`] above 256 MiB; [`DataError::NotUtf8`];
+/// [`DataError::OtherEncoding`]; [`DataError::Stopped`].
 ///
-/// A file that does not answer, such as one of a network that hangs, is given up when the user stops the process.
+/// If a file does not answer, for example because its network hangs, the read is abandoned when the user stops the
+/// process.
 pub fn read_utf8(path: &Path) -> Result<String, DataError> {
     let path = path.to_owned();
     unless_stopped(move || read_text(&path))?
@@ -54,7 +55,7 @@ fn read_text(path: &Path) -> Result<String, DataError> {
     check_is_file(path)?;
     let failed = |e| DataError::io(path, "read", e);
     let file = File::open(path).map_err(failed)?;
-    // Growing step by step may double the memory.
+    // Growing the buffer step by step may double the memory.
     let length = file.metadata().map_err(failed)?.len().min(MOST_TEXT);
     let mut bytes = Vec::with_capacity(length as usize + 1);
     file.take(MOST_TEXT + 1)
@@ -76,7 +77,8 @@ fn read_text(path: &Path) -> Result<String, DataError> {
     })
 }
 
-/// The length of UTF-8's byte order mark, if a file begins with it; otherwise 0. `start` has at least the first 256 bytes.
+/// Returns the length of UTF-8's byte order mark if a file begins with it; otherwise 0. `start` has at least the first
+/// 256 bytes.
 ///
 /// # Errors
 ///
@@ -97,18 +99,18 @@ pub(crate) fn byte_order_mark(path: &Path, start: &[u8]) -> Result<usize, DataEr
     })
 }
 
-/// The encoding of a text without a mark whose characters have several bytes, of which many are zero; `None` for others.
-/// As UTF-8, such a text would be full of the character U+0000.
+/// Recognizes UTF-16 and UTF-32 without a byte order mark by their many zero bytes; `None` for other texts. As UTF-8,
+/// such a text would be full of the character U+0000.
 fn encoding_of(start: &[u8]) -> Option<&'static str> {
     const LOOKED_AT: usize = 256;
     let start = &start[..start.len().min(LOOKED_AT)];
     let characters = start.chunks_exact(4);
     let count = characters.len();
-    // Zeros at each of the four places.
+    // Counts zeros at each of the four places.
     let zeros: [usize; 4] = characters.fold([0; 4], |zeros, bytes| {
         std::array::from_fn(|place| zeros[place] + usize::from(bytes[place] == 0))
     });
-    // Letters of Latin alphabets, digits and white space make at least half of a text with such zeros.
+    // In a text with such zeros, at least half of the characters are Latin letters, digits and white space.
     let many = |zeros: usize| count > 0 && 2 * zeros >= count;
     Some(match zeros {
         [0, b, c, d] if d == count && many(b) && many(c) => "UTF-32LE",
@@ -119,7 +121,7 @@ fn encoding_of(start: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// Writes `path` atomically: it has either its old content or everything that `fill` writes.
+/// Writes `path` atomically: it has either its old content or the whole output of `fill`.
 pub(crate) fn write_atomically(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -140,7 +142,7 @@ pub(crate) fn write_atomically(
     write().map_err(|e| DataError::io(path, "write", e))
 }
 
-/// The names of files that are being written begin with this.
+/// Prefix of the names of files that are being written.
 pub(crate) const TEMPORARY: &str = ".tmp";
 
 /// Makes temporary files with the permissions of an ordinary new file.
@@ -204,7 +206,7 @@ mod tests {
         };
         assert_eq!(read(b"\xef\xbb\xbf{}").unwrap(), "{}");
         assert_eq!(read(b"\xef\xbb\xbf").unwrap(), "");
-        // Zeros are read if nothing else looks like another encoding.
+        // A text with zeros is read if it looks like no other encoding.
         assert_eq!(read(b"a\0b\0\0cde").unwrap(), "a\0b\0\0cde");
         assert_eq!(read(b"{\0").unwrap(), "{\0");
         // Only the first one is a mark.

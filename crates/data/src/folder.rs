@@ -1,4 +1,4 @@
-//! A directory of images in ImageNet's layout. They are decoded when they are used.
+//! Directories of images in ImageNet's layout. Images are decoded on use.
 
 mod ends;
 
@@ -21,26 +21,26 @@ use crate::meanwhile::unless_stopped;
 use crate::progress::{OnProgress, Stage, report};
 use crate::{DataError, one_line};
 
-/// Images in the files `train/CLASS/NAME` and `val/CLASS/NAME` of a directory, as ImageNet is usually unpacked. A field that
-/// a file leaves out has its [`Default`] value.
+/// Images in the files `train/CLASS/NAME` and `val/CLASS/NAME` of a directory, as ImageNet is usually unpacked. A field
+/// that a file leaves out has its [`Default`] value.
 ///
-/// A file is JPEG or PNG. Grey values become three equal channels, transparency is dropped, of 16 bits the upper 8 are read,
-/// and the orientation in the metadata of a photograph is not applied, as in torchvision's `ImageFolder`. One difference: of
-/// a grey image with 16 bits, `ImageFolder` turns every value from 256 on into white.
+/// A file is JPEG or PNG. As in torchvision's `ImageFolder`, grey values become three equal channels, transparency is
+/// dropped, and the orientation in the metadata of a photograph is not applied. Of values with 16 bits, the upper 8 are
+/// read. One difference: in a grey image with 16 bits, `ImageFolder` turns every value from 256 on into white.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FolderConfig {
     /// The directory.
     pub path: PathBuf,
-    /// Number of classes, which are the directories in `train` in the order of their names.
+    /// Number of classes. The classes are the directories in `train`, in the order of their names.
     pub classes: usize,
     /// Height and width of the images that a model reads.
     pub size: usize,
-    /// A training image is a part of the file's, scaled to `size`. Its share of the area is drawn uniformly between these
-    /// two, and its ratio of width to height between 3/4 and 4/3 (Szegedy et al., "Going deeper with convolutions", 2015,
-    /// section 6).
+    /// A training image is a part of the file's image, scaled to `size`. Its share of the area is drawn uniformly
+    /// between these two numbers, and its ratio of width to height between 3/4 and 4/3 (Szegedy et al., "Going deeper
+    /// with convolutions", 2015, section 6).
     pub area: (f64, f64),
-    /// A validation image is scaled until its shorter side has this length, and its middle is cut out.
+    /// A validation image is scaled until its shorter side has this length. Then its middle is cut out.
     pub shorter: usize,
 }
 
@@ -58,15 +58,15 @@ impl Default for FolderConfig {
 
 /// Height and width of the largest images that a model can read.
 const LARGEST: usize = 4096;
-/// The most pixels of a file. A decoder takes 3 to 8 bytes for each.
+/// The most pixels of a file. A decoder takes 3 to 8 bytes per pixel.
 const MOST_PIXELS: u64 = 40_000_000;
 /// The most classes.
 const MOST_CLASSES: usize = 1 << 16;
-/// Bad files that an error names.
+/// Number of bad files that an error names.
 const NAMED: usize = 5;
-/// The pixels of an image that takes long to decode: a tenth of a second.
+/// Number of pixels from which decoding is slow: a tenth of a second.
 const SLOW: u64 = 4_000_000;
-/// Files whose headers are read between two reports of the progress.
+/// Number of files whose headers are read between two reports of progress.
 const CHUNK: usize = 1024;
 
 impl FolderConfig {
@@ -120,7 +120,7 @@ impl FolderConfig {
     }
 }
 
-/// The files of one part of a directory.
+/// The files of one part of a data set.
 pub(crate) struct Folder {
     config: FolderConfig,
     /// The directory of the part.
@@ -130,10 +130,10 @@ pub(crate) struct Folder {
     files: Vec<Picture>,
 }
 
-/// A file.
+/// An image file.
 struct Picture {
     class: u32,
-    /// Whether decoding it takes so long that it is given up when the user stops the process.
+    /// Whether decoding is slow. A slow decode is abandoned when the user stops the process.
     is_slow: bool,
     name: Box<str>,
     bytes: u64,
@@ -145,13 +145,13 @@ impl std::fmt::Debug for Folder {
     }
 }
 
-/// What a directory of images has.
+/// Both parts of an opened directory.
 pub(crate) struct Opened {
     pub train: Folder,
     pub valid: Folder,
     /// The names of the classes. White space is replaced by `_`.
     pub names: Vec<String>,
-    /// What was left out, in one line.
+    /// Names the skipped files, in one line.
     pub note: Option<String>,
 }
 
@@ -159,8 +159,8 @@ pub(crate) struct Opened {
 ///
 /// # Errors
 ///
-/// Directories that are missing; a wrong number of classes; a class without an image, or one of `val` that `train` does not
-/// have; links that lead out of the directory; files that are no image, are truncated or too large. [`DataError::Stopped`].
+/// Missing directories; a wrong number of classes; a class without an image, or a class of `val` that `train` lacks;
+/// links that lead out of the directory; files that are not images, are truncated or too large. [`DataError::Stopped`].
 pub(crate) fn open(config: &FolderConfig, progress: OnProgress) -> Result<Opened, DataError> {
     if config.path.as_os_str().is_empty() {
         return Err(DataError::InvalidConfig {
@@ -183,7 +183,7 @@ pub(crate) fn open(config: &FolderConfig, progress: OnProgress) -> Result<Opened
         };
         return Err(DataError::pictures(&root, problem));
     }
-    // A tokenizer has the classes as words.
+    // The tokenizer has the classes as words.
     let name = |class: &String| class.split_whitespace().collect::<Vec<_>>().join("_");
     let names: Vec<String> = classes.iter().map(name).collect();
     let mut seen = HashSet::new();
@@ -205,11 +205,11 @@ pub(crate) fn open(config: &FolderConfig, progress: OnProgress) -> Result<Opened
     })
 }
 
-/// What is listed within a directory, and what is skipped there.
+/// Lists a directory and counts skipped files.
 struct Listing {
-    /// The directory, out of which no link may lead.
+    /// The root. No link may lead out of it.
     within: PathBuf,
-    /// How many files were skipped, and the first one.
+    /// Number of skipped files.
     skipped: usize,
     first: Option<PathBuf>,
 }
@@ -230,7 +230,7 @@ impl Listing {
         })
     }
 
-    /// The images of these classes in the part `name`. `all` are the classes by their numbers.
+    /// Lists the images of `classes` in the part `name`. `all` are all classes, by number.
     fn part(
         &mut self,
         config: &FolderConfig,
@@ -270,7 +270,8 @@ impl Listing {
         })
     }
 
-    /// The names of the directories, or of the images, in `directory`, sorted. Names that begin with a dot are ignored.
+    /// Returns the sorted names of the directories, or of the images, in `directory`. Names that begin with a dot are
+    /// ignored.
     fn names(&mut self, directory: &Path, kind: Kind) -> Result<Vec<String>, DataError> {
         let failed = |e| DataError::io(directory, "read", e);
         let mut names = Vec::new();
@@ -303,7 +304,7 @@ impl Listing {
         Ok(names)
     }
 
-    /// What a link leads to.
+    /// Returns the file type of a link's target.
     fn target(&self, link: &Path) -> Result<FileType, DataError> {
         let failed = |e| DataError::io(link, "read", e);
         if !fs::canonicalize(link)
@@ -316,7 +317,7 @@ impl Listing {
         Ok(fs::metadata(link).map_err(failed)?.file_type())
     }
 
-    /// One line for the user about what was skipped.
+    /// Returns one line for the user about skipped files.
     fn note(self) -> Option<String> {
         let first = one_line(self.first?.display());
         Some(match self.skipped {
@@ -374,7 +375,8 @@ fn check(parts: [&mut Folder; 2], progress: OnProgress) -> Result<(), DataError>
     }
 }
 
-/// The length of a file and its number of pixels, if it begins and ends as an image of JPEG or PNG that is not too large.
+/// Returns the length of a file and its number of pixels, if it begins and ends as a JPEG or PNG image that is not too
+/// large.
 fn header(path: &Path) -> Result<(u64, u64), String> {
     let unread = |e: std::io::Error| format!("cannot be read: {e}");
     let mut file = File::open(path).map_err(unread)?;
@@ -419,17 +421,18 @@ impl Folder {
         self.files.len()
     }
 
-    /// Height and width of the images that a model reads.
+    /// Returns the height and width of the images that a model reads.
     pub fn size(&self) -> usize {
         self.config.size
     }
 
-    /// The class of image `i`.
+    /// Returns the class of image `i`.
     pub fn label(&self, i: usize) -> usize {
         self.files[i].class as usize
     }
 
-    /// BLAKE3 of the names and lengths of all files, as 64 hexadecimal digits. The files themselves may take hours to read.
+    /// Returns the BLAKE3 hash of the names and lengths of all files, as 64 hexadecimal digits. Reading the files
+    /// themselves may take hours.
     pub fn blake3(&self) -> String {
         let mut hasher = blake3::Hasher::new_derive_key("residual-zoo-data folder v1");
         let mut add = |number: u64, text: &str| {
@@ -452,7 +455,8 @@ impl Folder {
         self.root.join(&self.classes[*class as usize]).join(&**name)
     }
 
-    /// Image `i`, a plane of rows for each channel: a part of it that `draws` determine, or without draws its middle.
+    /// Returns image `i` as one plane of rows per channel: a part that `draws` determine, or the middle without
+    /// `draws`.
     ///
     /// # Errors
     ///
@@ -469,7 +473,7 @@ impl Folder {
     }
 }
 
-/// Does `work`. When the user stops the process, slow work is given up, and other work is not begun.
+/// Does `work`. When the user stops the process, slow work is abandoned and other work is not begun.
 fn if_not_stopped<T: Send + 'static>(
     is_slow: bool,
     work: impl FnOnce() -> T + Send + 'static,
@@ -481,7 +485,7 @@ fn if_not_stopped<T: Send + 'static>(
     }
 }
 
-/// A part of an image, scaled to a square of `size`: a plane of rows for each channel.
+/// Returns a part of an image, scaled to a square of `size`, as one plane of rows per channel.
 fn scaled(image: &RgbImage, [x, y, width, height]: [u32; 4], size: u32) -> Vec<u8> {
     let part = imageops::crop_imm(image, x, y, width, height);
     let scaled = imageops::resize(&*part, size, size, FilterType::Triangle);
@@ -490,7 +494,7 @@ fn scaled(image: &RgbImage, [x, y, width, height]: [u32; 4], size: u32) -> Vec<u
 }
 
 fn decode(path: &Path) -> Result<RgbImage, DataError> {
-    // It may have been replaced since it was listed.
+    // The file may have been replaced since it was listed.
     check_is_file(path)?;
     let file = File::open(path).map_err(|e| DataError::io(path, "read", e))?;
     let reader = ImageReader::new(BufReader::new(file)).with_guessed_format();
@@ -508,7 +512,7 @@ fn decode(path: &Path) -> Result<RgbImage, DataError> {
     Ok(eight_bits(reader.decode().map_err(damaged)?).into_rgb8())
 }
 
-/// An image with 8 bits for each value. Of 16 bits the upper half counts, as PIL reads colours.
+/// Returns an image with 8 bits per value. Of 16 bits, the upper half counts, as PIL reads colours.
 fn eight_bits(image: DynamicImage) -> DynamicImage {
     let upper = |values: Vec<u16>| values.into_iter().map(|value| (value >> 8) as u8).collect();
     let (width, height) = (image.width(), image.height());
@@ -530,8 +534,8 @@ fn eight_bits(image: DynamicImage) -> DynamicImage {
     of.unwrap_or_else(|| unreachable!("as many values as before"))
 }
 
-/// What is left in the middle of an image of this width and height if its shorter side is scaled to `shorter` and a square of
-/// `size` is cut out: its left, its top, its width and its height. Cut before it is scaled, because a long and narrow
+/// Returns the left, top, width and height of the middle of an image. It is the part that remains if the shorter side
+/// is scaled to `shorter` and a square of `size` is cut out. Cutting comes before scaling, because a long and narrow
 /// image could be scaled to any size.
 fn middle((width, height): (u32, u32), size: usize, shorter: usize) -> [u32; 4] {
     let side = f64::from(width.min(height)) * size as f64 / shorter as f64;
@@ -539,8 +543,7 @@ fn middle((width, height): (u32, u32), size: usize, shorter: usize) -> [u32; 4] 
     [(width - side) / 2, (height - side) / 2, side, side]
 }
 
-/// A part of an image of this width and height: its left, its top, its width and its height. As in torchvision's
-/// `RandomResizedCrop`.
+/// Draws the left, top, width and height of a part of an image, as torchvision's `RandomResizedCrop` does.
 fn part((width, height): (u32, u32), (least, most): (f64, f64), draws: &mut Draws) -> [u32; 4] {
     const TRIES: usize = 10;
     let (full_width, full_height) = (f64::from(width), f64::from(height));
@@ -556,7 +559,7 @@ fn part((width, height): (u32, u32), (least, most): (f64, f64), draws: &mut Draw
             return [x, y, w, h];
         }
     }
-    // The middle, of a ratio that is allowed.
+    // The middle, at an allowed ratio.
     let w = width.min((full_height * 4.0 / 3.0).round() as u32);
     let h = height.min((full_width * 4.0 / 3.0).round() as u32);
     let (w, h) = (w.max(1), h.max(1));

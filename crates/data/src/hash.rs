@@ -2,8 +2,7 @@
 
 use blake3::{Hash, Hasher};
 
-/// The hash of `parts` for the purpose `domain`. Lengths are hashed too, so the boundaries between
-/// parts matter.
+/// Hashes `parts` for the purpose `domain`. Lengths are hashed too, so the boundaries between parts matter.
 pub fn of_parts(domain: &str, parts: &[&[u8]]) -> Hash {
     let mut hasher = Hasher::new_derive_key(domain);
     for part in parts {

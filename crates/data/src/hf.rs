@@ -33,7 +33,7 @@ const GROUP: usize = 256;
 const LONGEST_WORD: usize = 1 << 12;
 /// The longest text that is tokenized as one piece because it cannot be cut, in bytes.
 pub(crate) const LONGEST_PIECE: usize = if cfg!(test) { 1 << 16 } else { 1 << 22 };
-/// Bytes of text that are read between two looks at the memory.
+/// Bytes of text read between two checks of memory.
 const CHECKED: usize = 1 << 25;
 /// Allowed vocabulary sizes. Every byte needs a token, and the trainer reserves memory for the
 /// vocabulary.
@@ -49,8 +49,8 @@ pub(crate) struct Hf {
 }
 
 impl Hf {
-    /// Reads the content of a `tokenizer.json`. `origin` describes it in errors.
-    /// Building a large tokenizer takes seconds, so it is given up when the user stops the process.
+    /// Reads the content of a `tokenizer.json`. `origin` describes it in errors. Building a large tokenizer takes
+    /// seconds, so the work is abandoned when the user stops the process.
     pub(crate) fn from_json(json: String, origin: &str) -> Result<Self, DataError> {
         let origin = origin.to_owned();
         unless_stopped(move || Self::build(json, &origin))?
@@ -82,8 +82,8 @@ impl Hf {
         })
     }
 
-    /// Trains a byte-level BPE with GPT-2's pre-tokenizer on `pieces`, which have `all` bytes and can be
-    /// tokenized apart. `vocab_size` is in [`VOCAB_SIZES`].
+    /// Trains a byte-level BPE with GPT-2's pre-tokenizer on `pieces`, which have `all` bytes and can be tokenized
+    /// separately. `vocab_size` is in [`VOCAB_SIZES`].
     pub(crate) fn train(
         vocab_size: usize,
         pieces: impl Iterator<Item = Result<String, DataError>> + Send,
@@ -108,7 +108,7 @@ impl Hf {
             check_merges(
                 own_memory(),
                 before,
-                memory().map(|memory| memory.available),
+                memory().map(|memory| memory.available.bytes),
             )
         };
         let pieces = pieces.map_while(|piece| {
@@ -118,7 +118,7 @@ impl Hf {
                     checked = done;
                     fits()?;
                 }
-                // What was read last is followed by the training proper.
+                // The actual training follows the last piece.
                 let stage = if done < all {
                     Stage::Learning
                 } else {
@@ -159,17 +159,17 @@ impl Hf {
         self.vocab_size
     }
 
-    /// The id of a token.
+    /// Returns the id of a token.
     pub(crate) fn id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
 
-    /// Whether there is a token of this id.
+    /// Whether a token has this id.
     pub(crate) fn has(&self, id: u32) -> bool {
         self.inner.id_to_token(id).is_some()
     }
 
-    /// The text of an added token.
+    /// Returns the text of an added token.
     pub(crate) fn added(&self, id: u32) -> Option<String> {
         let mut added = self.inner.get_added_tokens_decoder();
         Some(added.remove(&id)?.content)
@@ -179,8 +179,8 @@ impl Hf {
         &self.json
     }
 
-    /// The ids of `text`. The work is done in a thread of its own, because it cannot be interrupted within a piece: if
-    /// `progress` fails, the thread ends after the pieces that it has begun.
+    /// Returns the ids of `text`. The work is done in a thread of its own, because it cannot be interrupted within a
+    /// piece. If `progress` fails, the thread ends after the pieces that it has begun.
     pub(crate) fn encode(
         self: &Arc<Self>,
         text: String,
@@ -214,8 +214,8 @@ impl Hf {
         }
     }
 
-    /// The ids of each piece. Several pieces are encoded by threads of their own: in a pool that others share, a piece
-    /// that takes long would keep them waiting.
+    /// Returns the ids of each piece. Threads of this call encode several pieces at a time. In a shared pool, a slow
+    /// piece would keep others waiting.
     fn encode_group(&self, group: &[&str], state: &State) -> Vec<Result<Vec<u32>, DataError>> {
         let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let work = || {
@@ -237,7 +237,7 @@ impl Hf {
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
         thread::scope(|scope| {
             for _ in 1..threads.min(group.len()) {
-                // Where there are no more threads, there are fewer.
+                // If no more threads can be started, fewer do the work.
                 thread::Builder::new().spawn_scoped(scope, work).ok();
             }
             work();
@@ -253,20 +253,20 @@ impl Hf {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The text of `ids`. Ids without a token have no text.
+    /// Decodes `ids`. Ids without a token have no text.
     pub(crate) fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
         contain(|| self.inner.decode(ids, false)).map_err(|e| DataError::tokenizer("decoding", e))
     }
 }
 
-/// Refuses to learn merges if that would take more memory than there is. A process that had `before` bytes has `now` bytes
-/// with the words of the text so far, and can have `available` more.
+/// Refuses to learn merges if they would take more memory than is available. `before` and `now` are the bytes of this
+/// process before and after it collected the words. `available` is what it may still take.
 fn check_merges(
     now: Option<u64>,
     before: Option<u64>,
     available: Option<u64>,
 ) -> Result<(), DataError> {
-    /// How much more memory the merges take than the words. Measured: 5 to 6 for random words.
+    /// Factor between the memory of the merges and of the words. Measured: 5 to 6 for random words.
     const MORE: u64 = 4;
     let (Some(now), Some(before), Some(available)) = (now, before, available) else {
         return Ok(());
@@ -283,8 +283,8 @@ fn check_merges(
     Err(DataError::tokenizer("training", problem))
 }
 
-/// The characters that stand for bytes in a byte-level tokenizer, and these bytes (the table of GPT-2: printable
-/// characters stand for themselves, the others for characters from U+0100 on).
+/// Returns the characters that stand for bytes in a byte-level tokenizer, and these bytes. In the table of GPT-2,
+/// printable characters stand for themselves, and characters from U+0100 on for the other bytes.
 pub(crate) fn bytes() -> impl Iterator<Item = (char, u8)> {
     let is_printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let mut other = 0x100;
@@ -297,7 +297,7 @@ pub(crate) fn bytes() -> impl Iterator<Item = (char, u8)> {
     })
 }
 
-/// The parts of a word from which merges are learned. Merging takes time that grows with the square of a word's
+/// Returns the parts of a word from which merges are learned. The time of merging grows with the square of a word's
 /// length.
 fn cut(word: &str) -> Vec<String> {
     let mut rest = word;
@@ -319,9 +319,9 @@ const SLOW: &str = "a regular expression of this tokenizer takes too long on thi
 
 /// Runs `call`, which calls the `tokenizers` crate, and turns a panic into an error.
 ///
-/// The crate panics on some texts with some files. For example, a regular expression panics that gives up after ten
-/// million steps, and a `Replace` whose pattern matches between two characters leaves offsets at which another
-/// normalizer may panic. The module `file` refuses the files that it can recognize; other panics are caught here.
+/// The crate panics on some texts with some files. For example, a regular expression panics when it gives up after ten
+/// million steps. A `Replace` whose pattern matches between two characters leaves offsets at which another normalizer
+/// may panic. The module `file` refuses the files that it can recognize; other panics are caught here.
 fn contain<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
     // Only the caches of a tokenizer change, and they are updated all at once.
     caught(call).unwrap_or_else(|panic| {
@@ -331,7 +331,7 @@ fn contain<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Resul
     })
 }
 
-/// The error of a text that cannot be cut.
+/// Makes the error of a text that cannot be cut.
 pub(crate) fn uncut() -> DataError {
     let problem = format!(
         "the text has more than {} MiB without white space, which take too much memory; use `--tokenizer bytes`, or \
@@ -341,7 +341,7 @@ pub(crate) fn uncut() -> DataError {
     DataError::tokenizer("encoding", problem)
 }
 
-/// Whether tokenizing the chunks of a text gives the tokens of the whole text.
+/// Whether tokenizing the chunks of a text separately gives the tokens of the whole text.
 fn is_separable(tokenizer: &tokenizers::Tokenizer) -> bool {
     let normalizes_apart = matches!(
         tokenizer.get_normalizer(),
@@ -351,8 +351,8 @@ fn is_separable(tokenizer: &tokenizers::Tokenizer) -> bool {
         tokenizer.get_pre_tokenizer(),
         Some(PreTokenizerWrapper::ByteLevel(b)) if b.use_regex && !b.add_prefix_space
     );
-    // A text is cut before white space that follows another kind of character. There, a token that must be a single word
-    // would not see the word before it.
+    // A text is cut before white space that follows another kind of character. At a cut, a token that must be a single
+    // word would not see the word before it.
     let spans_a_cut = |content: &str| content.trim_start().contains(char::is_whitespace);
     let looks_back =
         |token: &AddedToken| token.single_word && token.content.starts_with(char::is_whitespace);
@@ -519,7 +519,7 @@ mod tests {
         bpe.inner
             .add_tokens(&[AddedToken::from(" cat", false).single_word(true)]);
         assert!(!is_separable(&bpe.inner));
-        // The whole text has the token only after what is no word.
+        // In the whole text, the token only occurs after a character that is not part of a word.
         let id = bpe.id(" cat").unwrap();
         let found = |text: &str| ids(&bpe, text, CHUNK).contains(&id);
         assert!(found(". cat") && !found("the cat"));

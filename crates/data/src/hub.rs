@@ -3,8 +3,8 @@
 //! - `hf://datasets/OWNER/NAME/PATH`, a file or directory of a data set;
 //! - `hf://OWNER/NAME/PATH`, a file or directory of a model.
 //!
-//! After NAME there can be `@` and a branch, tag or commit. [`fetch`] downloads what is not in the cache, which
-//! is that of Python's `huggingface_hub`. Everything else reads the cache only.
+//! After NAME there can be `@` and a branch, tag or commit. [`fetch`] downloads missing files into the cache, which is
+//! the cache of Python's `huggingface_hub`. Everything else only reads the cache.
 
 #[cfg(feature = "hub")]
 mod client;
@@ -16,13 +16,13 @@ use crate::progress::OnProgress;
 use crate::text::is_text_file;
 use crate::{DataConfig, DataError, TokenizerConfig};
 
-/// What addresses begin with.
+/// Prefix of addresses.
 const SCHEME: &str = "hf://";
 
 /// An address on the hub, in its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Whether it is in a data set, rather than a model.
+    /// Whether the repository is a data set, rather than a model.
     is_data_set: bool,
     /// `OWNER/NAME`.
     repository: String,
@@ -33,11 +33,11 @@ pub struct Address {
 }
 
 impl Address {
-    /// The address that `path` is; `None` if it is an ordinary path.
+    /// Parses the address in `path`; `None` if `path` is an ordinary path.
     ///
     /// # Errors
     ///
-    /// An address that is not complete, or leads out of the repository.
+    /// An address that is incomplete, or leads out of the repository.
     pub fn parse(path: &Path) -> Result<Option<Self>, DataError> {
         let Some(place) = path.to_str().and_then(|path| path.strip_prefix(SCHEME)) else {
             return Ok(None);
@@ -67,14 +67,14 @@ impl Address {
         }
     }
 
-    /// Whether it is one file; otherwise it is a directory.
+    /// Whether the address is one file; otherwise it is a directory.
     fn is_file(&self) -> bool {
         let path = Path::new(&self.path);
         is_text_file(path) || path.extension().is_some_and(|ending| ending == "json")
     }
 
-    /// Whether a file of the repository is one of the texts at this address. The description of the repository is
-    /// none.
+    /// Whether a file of the repository is one of the texts at this address. The repository's description does not
+    /// count.
     #[cfg_attr(not(feature = "hub"), expect(dead_code))]
     fn has_text(&self, file: &str) -> bool {
         let path = Path::new(file);
@@ -99,8 +99,8 @@ const MODEL_FILES: [&str; 12] = [
     "pytorch_model.bin.index.json",
 ];
 
-/// Those of the `files` of a repository that a model in its folder `folder` consists of. Weights as a pickle are left
-/// out where there are others.
+/// Selects, from the `files` of a repository, the files of the model in its folder `folder`. Pickled weights are left
+/// out if there are other weights.
 #[cfg(any(feature = "hub", test))]
 fn model_files(folder: &str, files: Vec<String>) -> Vec<String> {
     let folder = Path::new(folder);
@@ -130,13 +130,13 @@ fn model_files(folder: &str, files: Vec<String>) -> Vec<String> {
     found.into_iter().map(|(_, file)| file).collect()
 }
 
-/// Whether a path in a repository stays in it.
+/// Whether a path stays within its repository.
 fn is_inside(path: &str) -> bool {
     let mut parts = Path::new(path).components();
     !path.contains('\\') && parts.all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// Whether `path` is an address on the Hugging Face hub, and no path.
+/// Whether `path` is an address on the Hugging Face hub.
 pub fn is_on_hub(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.starts_with(SCHEME))
 }
@@ -150,7 +150,7 @@ pub fn check(config: &DataConfig) -> Result<(), DataError> {
     addresses(config).map(drop)
 }
 
-/// Downloads the texts and the tokenizer of `config` that are on the hub and not in the cache.
+/// Downloads the texts and the tokenizer of `config` that are on the hub and not yet in the cache.
 ///
 /// # Errors
 ///
@@ -162,7 +162,7 @@ pub fn fetch(config: &DataConfig, progress: OnProgress) -> Result<(), DataError>
         .try_for_each(|address| download(address, progress))
 }
 
-/// The directory of a model, whose files are downloaded if `path` is an address and they are not in the cache.
+/// Returns the directory of a model. If `path` is an address, files that are not in the cache are downloaded.
 ///
 /// # Errors
 ///
@@ -174,7 +174,7 @@ pub fn fetch_model(path: &Path, progress: OnProgress) -> Result<PathBuf, DataErr
     }
 }
 
-/// The addresses of the texts and the tokenizer.
+/// Returns the addresses of the texts and the tokenizer.
 fn addresses(config: &DataConfig) -> Result<Vec<Address>, DataError> {
     let texts = config.source.paths().into_iter().map(Address::parse);
     let tokenizer = match &config.tokenizer {
@@ -185,7 +185,7 @@ fn addresses(config: &DataConfig) -> Result<Vec<Address>, DataError> {
     all.filter_map(Result::transpose).collect()
 }
 
-/// The file or files at `path`, which are those in the cache if it is an address.
+/// Returns the file or files at `path`. If it is an address, they are in the cache.
 ///
 /// # Errors
 ///
@@ -195,12 +195,12 @@ pub fn local_texts(path: &Path) -> Result<Option<Vec<PathBuf>>, DataError> {
     address.map(|address| cached(&address)).transpose()
 }
 
-/// The file of a tokenizer, which is the one in the cache if `path` is an address. The file of a whole model is
+/// Returns the file of a tokenizer. If `path` is an address, the file is in the cache. For a whole model, it is
 /// `tokenizer.json`.
 ///
 /// # Errors
 ///
-/// Those of [`local_texts`].
+/// The errors of [`local_texts`].
 pub fn local_tokenizer(path: &Path) -> Result<Cow<'_, Path>, DataError> {
     Ok(match tokenizer(path)? {
         Some(address) => Cow::Owned(cached(&address)?.swap_remove(0)),

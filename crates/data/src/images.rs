@@ -1,4 +1,4 @@
-//! Labelled images, for models that read them as they are.
+//! Labelled images, for models that read images.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::{Cifar, DataError, cifar};
 pub struct ImagesConfig {
     /// The images.
     pub set: ImageSet,
-    /// Training images get a black border of so many pixels, and a place of the original size is cut from them at random;
-    /// 0 for none. He et al., "Deep residual learning for image recognition" (2015), section 4.2, have 4.
+    /// Width, in pixels, of a black border around training images. A region of the original size is cut out of them at
+    /// random; 0 for none. He et al., "Deep residual learning for image recognition" (2015), section 4.2, have 4.
     #[serde(default)]
     pub crop: usize,
     /// Whether half of the training images are mirrored, left to right.
@@ -30,22 +30,22 @@ pub struct ImagesConfig {
     /// Further changes of training images; `None` for none.
     #[serde(default)]
     pub rand_augment: Option<RandAugment>,
-    /// Probability that a rectangle of a training image is replaced by the mean of all images (Zhong et al., "Random erasing
-    /// data augmentation", 2017), 2 to 33 % of the area.
+    /// Probability that a rectangle of a training image, 2 to 33 % of the area, is replaced by the mean of all images
+    /// (Zhong et al., "Random erasing data augmentation", 2017).
     #[serde(default)]
     pub erasing: f64,
-    /// α of mixup (Zhang et al., 2017), 0 for none: each training image, and its label, is mixed with another one of the batch
-    /// by λ and 1 − λ, with one λ from Beta(α, α) for the batch.
+    /// α of mixup (Zhang et al., 2017), 0 for none. Each training image, and its label, is mixed with another image of
+    /// the batch, by λ and 1 − λ. λ is drawn from Beta(α, α) once per batch.
     #[serde(default)]
     pub mixup: f64,
-    /// α of CutMix (Yun et al., 2019), 0 for none: as mixup, but a rectangle of each training image is replaced by that of
-    /// another one. If `mixup` is set too, each batch uses one of the two, with probability ½.
+    /// α of CutMix (Yun et al., 2019), 0 for none. As mixup, but a rectangle of each training image is replaced by the
+    /// same rectangle of another image. If `mixup` is set too, each batch uses one of the two, with probability ½.
     #[serde(default)]
     pub cutmix: f64,
 }
 
 impl ImagesConfig {
-    /// Images of `set` as they are.
+    /// Returns a config of unchanged images of `set`.
     pub fn of(set: ImageSet) -> Self {
         Self {
             set,
@@ -59,11 +59,11 @@ impl ImagesConfig {
     }
 }
 
-/// Where images come from.
+/// A source of images.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum ImageSet {
-    /// Shapes that are drawn on the spot. Need no file.
+    /// Shapes that are drawn on the spot. They need no file.
     Shapes(ShapesConfig),
     /// The directory of CIFAR-10's binary batches. The test batch is used for validation.
     Cifar10(PathBuf),
@@ -84,7 +84,7 @@ impl ImageSet {
         }
     }
 
-    /// The same set in another directory; `None` if it needs none.
+    /// Returns the same set in another directory; `None` if it needs no directory.
     pub fn at(&self, directory: PathBuf) -> Option<Self> {
         match self {
             Self::Shapes(_) => None,
@@ -170,7 +170,7 @@ impl ImagesConfig {
     ///
     /// # Errors
     ///
-    /// Those of [`Cifar::open`], [`Cifar::open_100`] and [`folder::open`].
+    /// The errors of [`Cifar::open`], [`Cifar::open_100`] and [`folder::open`].
     pub(crate) fn open(&self, progress: OnProgress) -> Result<OpenedImages, DataError> {
         let in_memory = |Cifar { train, test }, names: &[&str]| {
             let normal = Normal::of(&train);
@@ -216,14 +216,15 @@ pub(crate) struct OpenedImages {
     pub valid: Views,
     /// The names of the classes.
     pub names: Vec<String>,
-    /// One line for the user about what was left out.
+    /// One line for the user about skipped files.
     pub note: Option<String>,
 }
 
 /// Labelled images of one size.
 #[derive(Clone)]
 pub struct Images {
-    /// For each image `header` bytes, of which the last is its class, and its values: a plane of rows for each channel.
+    /// The records. Each has `header` bytes, of which the last is the class, and the values of the image as one plane
+    /// of rows per channel.
     pub(crate) records: Vec<u8>,
     pub(crate) header: usize,
     /// Channels, height and width.
@@ -231,7 +232,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// No images yet.
+    /// Makes an empty set of images.
     pub(crate) fn empty(header: usize, size: [usize; 3]) -> Self {
         Self {
             records: Vec::new(),
@@ -240,7 +241,7 @@ impl Images {
         }
     }
 
-    /// Bytes of an image and what is before it.
+    /// Returns the bytes of an image with its header.
     pub(crate) fn record_size(&self) -> usize {
         self.header + self.size.iter().product::<usize>()
     }
@@ -255,7 +256,7 @@ impl Images {
         self.records.is_empty()
     }
 
-    /// The class of image `i`.
+    /// Returns the class of image `i`.
     ///
     /// # Panics
     ///
@@ -264,7 +265,7 @@ impl Images {
         self.record(i)[self.header - 1].into()
     }
 
-    /// The values of image `i`, a plane of rows for each channel.
+    /// Returns the values of image `i`, one plane of rows per channel.
     ///
     /// # Panics
     ///
@@ -273,7 +274,7 @@ impl Images {
         &self.record(i)[self.header..]
     }
 
-    /// BLAKE3 of the records, as 64 hexadecimal digits.
+    /// Returns the BLAKE3 hash of the records, as 64 hexadecimal digits.
     pub fn blake3(&self) -> String {
         blake3::hash(&self.records).to_string()
     }
@@ -290,7 +291,7 @@ impl std::fmt::Debug for Images {
     }
 }
 
-/// An image of these planes as a PNG file: three channels as red, green and blue, one as grey.
+/// Returns an image of these planes as a PNG file: three channels as red, green and blue, one as grey.
 pub(crate) fn png(planes: &[u8], [channels, height, width]: [usize; 3]) -> Vec<u8> {
     let plane = height * width;
     let values =
@@ -315,7 +316,8 @@ pub(crate) struct Normal {
 }
 
 impl Normal {
-    /// Those of ImageNet, as torchvision has them, times 255. Images in a directory are too many to be read beforehand.
+    /// The statistics of ImageNet, as in torchvision, times 255. Directories have too many images to read them all
+    /// beforehand.
     const IMAGENET: Self = Self {
         mean: [123.675, 116.28, 103.53],
         deviation: [58.395, 57.12, 57.375],
@@ -323,7 +325,7 @@ impl Normal {
 
     fn of(images: &Images) -> Self {
         let [_, height, width] = images.size;
-        // Sums of whole numbers are the same in any order.
+        // Sums of integers do not depend on the order.
         let (mut sums, mut squares) = ([0u64; 3], [0u64; 3]);
         for i in 0..images.len() {
             for (channel, plane) in images.values(i).chunks_exact(height * width).enumerate() {
@@ -337,7 +339,7 @@ impl Normal {
         let mut deviation = [1.0; 3];
         for channel in 0..3 {
             let variance = squares[channel] as f64 / count - mean[channel] * mean[channel];
-            // A channel of one value stays at 0.
+            // A constant channel is normalised to 0.
             deviation[channel] = match variance.sqrt() {
                 positive if positive > 0.0 => positive as f32,
                 _ => 1.0,

@@ -1,14 +1,14 @@
-//! JSON as Python writes it: with `NaN`, `Infinity` and halves of characters, which JSON does not have.
+//! JSON as Python writes it: with `NaN`, `Infinity` and halves of surrogate pairs, which JSON does not allow.
 
 use crate::error::one_line;
 
-/// The names of numbers that JSON does not have. The longer one comes first.
+/// The names of numbers that JSON does not allow. The longer one comes first.
 const NOT_FINITE: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
 
-/// The text with an empty list in place of each number that is not finite, so that only a field whose value matters is
-/// refused. `None` if there is no such number. Columns and lines stay the same.
+/// Returns the text with an empty list in place of each number that is not finite, so that such a number is refused
+/// only if its value matters. `None` if there is no such number. Columns and lines stay the same.
 pub fn without_nan(text: &str) -> Option<String> {
-    // Most texts have neither.
+    // Most texts have neither name.
     if !text.contains("NaN") && !text.contains("Infinity") {
         return None;
     }
@@ -21,11 +21,12 @@ pub fn without_nan(text: &str) -> Option<String> {
     found.then_some(changed)
 }
 
-/// The text with U+FFFD in place of each escape of half a character, such as `\ud800`. Columns and lines stay the same.
+/// Returns the text with U+FFFD in place of each escape of half a surrogate pair, such as `\ud800`. Columns and lines
+/// stay the same.
 pub fn without_halves(text: &str) -> String {
     let (bytes, mut at) = (text.as_bytes(), 0);
     let mut changed = bytes.to_vec();
-    // Outside of a string there is no backslash.
+    // A backslash only occurs within a string.
     while let Some(next) = bytes[at..].iter().position(|byte| *byte == b'\\') {
         at += next;
         let (unit, after) = (
@@ -46,7 +47,7 @@ pub fn without_halves(text: &str) -> String {
     String::from_utf8(changed).unwrap_or_default()
 }
 
-/// The UTF-16 unit in an escape such as `\u00e9`, with which `text` begins.
+/// Parses the UTF-16 unit of an escape such as `\u00e9` at the beginning of `text`.
 fn unit(text: &[u8]) -> Option<u16> {
     let digits = text.strip_prefix(b"\\u")?.get(..4)?;
     let digits = std::str::from_utf8(digits).ok()?;
@@ -55,7 +56,8 @@ fn unit(text: &[u8]) -> Option<u16> {
         .filter(|_| !digits.starts_with('+'))
 }
 
-/// The text, where what `replace` finds outside of strings is replaced: so many bytes by these, and spaces.
+/// Replaces parts of the text outside of strings. `replace` returns the length of a part and its new bytes; spaces fill
+/// the rest.
 fn outside_of_strings(
     text: &str,
     mut replace: impl FnMut(&[u8]) -> Option<(usize, &'static [u8])>,
@@ -81,7 +83,7 @@ fn outside_of_strings(
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// The problem that serde found in JSON, on one line, with a remedy for what Python writes.
+/// Describes the problem that serde found in JSON, on one line, with a remedy for Python's extensions.
 pub fn problem(error: &serde_json::Error) -> String {
     let problem = one_line(error);
     let remedy = match () {
@@ -100,7 +102,7 @@ pub fn problem(error: &serde_json::Error) -> String {
     problem + remedy
 }
 
-/// The [`problem`] that serde found in the JSON `text`, with a remedy for numbers that JSON does not have.
+/// Describes the [`problem`] that serde found in the JSON `text`, with a remedy for numbers that JSON does not allow.
 pub fn problem_in(text: &str, error: &serde_json::Error) -> String {
     let remedy = match without_nan(text) {
         Some(_) => "; NaN and Infinity are not JSON: write null or a finite number",

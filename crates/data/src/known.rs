@@ -12,8 +12,8 @@ use crate::{
 const SHAKESPEARE: usize = 65;
 
 impl DataConfig {
-    /// Number of token ids, or of classes for images, as far as it is known without opening the data. `None` if it depends
-    /// on the text, or on a tokenizer that is not on this machine.
+    /// Returns the number of token ids, or of classes for images, as far as it is known without opening the data.
+    /// `None` if it depends on the text, or on a tokenizer that is not on this machine.
     ///
     /// # Errors
     ///
@@ -35,7 +35,8 @@ impl DataConfig {
         })
     }
 
-    /// Bytes of the files of the text. `None` if a file is missing or has to be downloaded; 0 for data that are no text.
+    /// Returns the bytes of the text's files. `None` if a file is missing or must be downloaded; 0 for data other than
+    /// text.
     ///
     /// # Errors
     ///
@@ -49,7 +50,7 @@ impl DataConfig {
     }
 }
 
-/// Bytes of the files at `path`; `None` if one is not on this machine.
+/// Returns the bytes of the files at `path`; `None` if one is not on this machine.
 fn bytes_at(path: &Path) -> Result<Option<u64>, DataError> {
     let Some(files) = at_hand(texts_at(path))? else {
         return Ok(None);
@@ -60,7 +61,7 @@ fn bytes_at(path: &Path) -> Result<Option<u64>, DataError> {
     Ok(sizes.sum())
 }
 
-/// `None` for what is missing or has to be downloaded.
+/// Turns the error of a missing or not yet downloaded file into `None`.
 fn at_hand<T>(found: Result<T, DataError>) -> Result<Option<T>, DataError> {
     match found {
         Ok(found) => Ok(Some(found)),

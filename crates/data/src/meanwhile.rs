@@ -1,4 +1,4 @@
-//! Work that cannot be interrupted.
+//! Runs work that cannot be interrupted.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use residual_zoo_system::stop;
 
 use crate::DataError;
 
-/// How often the caller is asked whether the work goes on.
+/// The time between two questions to the caller whether the work goes on.
 const OFTEN: Duration = Duration::from_millis(50);
 
 /// Messages between the work and its caller.
@@ -22,19 +22,19 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Adds to the bytes that are done.
+    /// Adds to the number of bytes that are done.
     pub fn add(&self, bytes: usize) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Whether nobody waits for the work any more.
+    /// Whether the caller no longer waits for the work.
     pub fn is_left(&self) -> bool {
         self.is_left.load(Ordering::Relaxed)
     }
 }
 
-/// Does `work` in a thread of its own, and leaves it to itself when the user stops the process. The work must be in
-/// nobody's way: it may go on until the process ends.
+/// Does `work` in a thread of its own, and abandons it when the user stops the process. The work may go on until the
+/// process ends, so it must not disturb anything.
 ///
 /// # Errors
 ///
@@ -50,7 +50,7 @@ pub fn unless_stopped<T: Send + 'static>(
         true => Err(DataError::Stopped),
         false => Ok(()),
     };
-    // A panic of the work is one of the caller, as without a thread.
+    // A panic of the work becomes a panic of the caller, as without a thread.
     let work = move |_: &State| catch_unwind(AssertUnwindSafe(work));
     match meanwhile(work, goes_on)? {
         Some(Ok(done)) => Ok(done),
@@ -59,12 +59,12 @@ pub fn unless_stopped<T: Send + 'static>(
     }
 }
 
-/// Does `work` in a thread of its own and asks `goes_on`, which gets the bytes that are done, from time to time. If it
-/// fails, the thread is left to itself, and its [`State`] tells it so. `None` if the work panicked.
+/// Does `work` in a thread of its own. From time to time, calls `goes_on` with the number of bytes that are done. If
+/// `goes_on` fails, the thread is abandoned, and its [`State`] says so. Returns `None` if the work panicked.
 ///
 /// # Errors
 ///
-/// The error of `goes_on`, or a thread that cannot be made.
+/// The error of `goes_on`, or a thread that cannot be started.
 pub(crate) fn meanwhile<T: Send + 'static>(
     work: impl FnOnce(&State) -> T + Send + 'static,
     mut goes_on: impl FnMut(usize) -> Result<(), DataError>,

@@ -10,12 +10,12 @@ use crate::{Batch, DataError, Tokens, Windows, hash};
 pub struct Mixture(Vec<(f64, Tokens)>);
 
 impl Mixture {
-    /// These texts with these weights, which are positive.
+    /// Makes a mixture of texts with positive weights.
     pub fn new(texts: impl Iterator<Item = (f64, Tokens)>) -> Self {
         Self(texts.collect())
     }
 
-    /// The texts.
+    /// Returns the texts.
     pub fn texts(&self) -> impl Iterator<Item = &Tokens> {
         self.0.iter().map(|(_, tokens)| tokens)
     }
@@ -30,7 +30,7 @@ impl Mixture {
         self.len() == 0
     }
 
-    /// BLAKE3 of the weights and the texts, as 64 hexadecimal digits.
+    /// Returns the BLAKE3 hash of the weights and the texts, as 64 hexadecimal digits.
     pub fn blake3(&self) -> String {
         let parts = self.0.iter().map(|(weight, tokens)| {
             let weight = weight.to_le_bytes();
@@ -41,11 +41,11 @@ impl Mixture {
         hash::of_parts("residual-zoo-data mixture v1", &parts).to_string()
     }
 
-    /// The windows of `time` tokens. `what` names the texts in errors.
+    /// Returns the windows of `time` tokens. `what` names the texts in errors.
     ///
     /// # Errors
     ///
-    /// Those of [`Windows::new`], for each text.
+    /// The errors of [`Windows::new`], for each text.
     pub fn windows(&self, time: usize, what: &str) -> Result<MixedWindows, DataError> {
         let all: f64 = self.0.iter().map(|(weight, _)| weight).sum();
         let texts = self.0.iter().enumerate().map(|(i, (weight, tokens))| {
@@ -62,7 +62,7 @@ impl Mixture {
 /// Windows of one length in several texts, drawn with the texts' weights.
 #[derive(Clone, Debug)]
 pub struct MixedWindows {
-    /// At least one, each with its share; the shares add up to 1.
+    /// At least one text, each with its share; the shares add up to 1.
     texts: Vec<(f64, Windows)>,
     time: usize,
 }
@@ -73,8 +73,8 @@ impl MixedWindows {
         self.time
     }
 
-    /// Micro-batch `micro` of step `step`: for each of `batch` windows, first its text is drawn by weight,
-    /// and then the window, uniformly. Otherwise as [`Windows::random_batch`].
+    /// Returns micro-batch `micro` of step `step`. For each of `batch` windows, it draws the text by weight, then the
+    /// window uniformly. Otherwise like [`Windows::random_batch`].
     pub fn random_batch(&self, seed: u64, step: u64, micro: u64, batch: usize) -> Batch {
         const UNIT: usize = 1 << 53;
         let mut draws = Draws::new("residual-zoo-data mixed batch v1", seed, step, micro);
@@ -91,10 +91,10 @@ impl MixedWindows {
         self.batch(&places.collect::<Vec<_>>())
     }
 
-    /// `batches` batches of `batch` windows, the same on every call. Each text has its share of them, to within one,
-    /// spaced evenly over its tokens, so the mean over all windows has the weights of the texts. The windows of a text
-    /// are distinct unless it has fewer than its share. Then they are repeated. There are no more windows than all texts
-    /// have: then there are fewer batches, which are full, or a single smaller one.
+    /// Returns `batches` batches of `batch` windows, the same on every call. Each text has its share of the windows, to
+    /// within one, spaced evenly over its tokens. So the mean over all windows has the weights of the texts. The
+    /// windows of a text repeat only if it has fewer than its share. The total never exceeds the number of windows of
+    /// all texts. If the texts have too few windows, there are fewer batches, which are full, or a single smaller one.
     pub fn even_batches(&self, batches: usize, batch: usize) -> Vec<Batch> {
         let most = self.texts.iter().map(|(_, windows)| windows.len()).sum();
         let mut all = batches.saturating_mul(batch).min(most);
@@ -119,7 +119,7 @@ impl MixedWindows {
             .collect()
     }
 
-    /// The windows of these texts that begin at these tokens.
+    /// Returns a batch of the windows at these places: a text, and its first token.
     fn batch(&self, places: &[(usize, usize)]) -> Batch {
         let time = self.time;
         let mut all = Batch {
@@ -143,7 +143,7 @@ impl MixedWindows {
 mod tests {
     use super::*;
 
-    /// Texts of 100, 1000 and 50 tokens. The tokens of the first are below 1000, of the second below 2000, …
+    /// Makes texts of 100, 1000 and 50 tokens. The tokens of the first are below 1000, of the second below 2000, …
     fn mixture(weights: [f64; 3]) -> Mixture {
         let texts = [100, 1000, 50].into_iter().enumerate().map(|(i, len)| {
             let first = i as u32 * 1000;
@@ -152,7 +152,7 @@ mod tests {
         Mixture::new(weights.into_iter().zip(texts))
     }
 
-    /// The number of sequences of each text. Checks that every sequence is a window.
+    /// Counts the sequences of each text. Checks that every sequence is a window.
     fn counts(batches: &[Batch]) -> [usize; 3] {
         let mut counts = [0; 3];
         for batch in batches {
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn validation_has_the_weights_whatever_the_lengths_are() {
-        // Texts of 7 windows and of 484, as 0.9 and 0.1 of 20 batches of 8.
+        // Texts of 7 and of 484 windows, which get 0.9 and 0.1 of 20 batches of 8.
         let texts = [(0.9, 23), (0.1, 500)].map(|(weight, len)| {
             let first = if len == 23 { 0 } else { 1000 };
             (weight, Tokens::from_vec((first..first + len).collect()))
@@ -225,7 +225,7 @@ mod tests {
         let mixture = Mixture::new(texts.into_iter());
         let batches = mixture.windows(16, "text").unwrap().even_batches(20, 8);
         assert_eq!(counts(&batches), [144, 16, 0]);
-        // Each of the 7 windows counts as often as the others, to within one.
+        // Each of the 7 windows occurs equally often, to within one.
         let starts = batches
             .iter()
             .flat_map(|batch| batch.inputs.iter().step_by(16));

@@ -1,10 +1,10 @@
-//! Formats of packed files, known by the bytes that such a file begins with.
+//! Formats of packed files, recognized by their first bytes.
 
 use std::path::Path;
 
 use crate::DataError;
 
-/// The bytes at the beginning of a file that tell its format.
+/// Number of first bytes of a file that identify its format.
 pub(crate) const START: usize = 262;
 
 /// A format of packed files.
@@ -12,16 +12,16 @@ pub(crate) const START: usize = 262;
 pub(crate) struct Format {
     /// Its name in errors.
     name: &'static str,
-    /// The endings of names, of which the first one is usual.
+    /// The endings of file names. The first one is the usual ending.
     endings: &'static [&'static str],
-    /// Where a file has certain bytes, and these; none where a file cannot be told by them.
+    /// The place of certain bytes in a file, and these bytes; none if no bytes identify the format.
     magic: (usize, &'static [u8]),
     /// The command that unpacks `OLD`.
     unpack: &'static str,
 }
 
 impl Format {
-    /// The format of a file that begins with these bytes, at least [`START`] of them.
+    /// Returns the format of a file that begins with these bytes, at least [`START`] of them.
     pub fn of(start: &[u8]) -> Option<&'static Self> {
         let begins = |format: &&Self| {
             let (at, bytes) = format.magic;
@@ -30,14 +30,14 @@ impl Format {
         FORMATS.iter().find(begins)
     }
 
-    /// The format of a file whose name has this ending, in lower case.
+    /// Returns the format of a file whose name has this ending, in lower case.
     pub fn named(ending: &str) -> Option<&'static Self> {
         FORMATS
             .iter()
             .find(|format| format.endings.contains(&ending))
     }
 
-    /// Whether names of the format have this ending, in lower case.
+    /// Whether names of this format have this ending, in lower case.
     pub fn has(&self, ending: &str) -> bool {
         self.endings.contains(&ending)
     }
@@ -47,12 +47,12 @@ impl Format {
         self.name == "tar"
     }
 
-    /// The error of a file in this format where only a text is read.
+    /// Makes the error of a file in this format where only text is supported.
     pub fn error(&self, path: &Path) -> DataError {
         self.wrong(path, &format!("; unpack it: `{}`", self.unpack))
     }
 
-    /// The error of a text in this format that is not `read`, or whose name does not say so.
+    /// Makes the error of a text in this format, if the format is not in `read` or the file's name does not show it.
     pub fn error_of_text(&self, path: &Path, read: &[&str]) -> DataError {
         match self.endings.iter().find(|ending| read.contains(ending)) {
             Some(ending) => {

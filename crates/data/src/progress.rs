@@ -1,21 +1,21 @@
-//! How far the preparation of data is.
+//! The progress of preparing data.
 
 use std::fmt;
 
 use crate::DataError;
 
-/// What is done while a corpus is opened for the first time.
+/// A stage of opening a corpus for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Downloads a file.
     Downloading,
-    /// Waits for another process, which tokenizes the same text.
+    /// Waits for another process that tokenizes the same text.
     Waiting,
-    /// Reads the text. Where it is compressed, how much there is is not known, and `all` is 0.
+    /// Reads the text. If it is compressed, its length is unknown, and `all` is 0.
     Reading,
     /// Reads the text that a tokenizer is trained on.
     Learning,
-    /// Trains a tokenizer on what was read. How far it is is not known.
+    /// Trains a tokenizer on the text. The progress is unknown.
     Training,
     /// Tokenizes text.
     Tokenizing,
@@ -37,7 +37,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Receives the progress: the stage, and the bytes, or files, that are done, of all. If it returns false, the
+/// Receives the stage, the number of bytes or files that are done, and the number of all. If it returns false, the
 /// preparation stops.
 pub type OnProgress<'a> = &'a mut (dyn FnMut(Stage, u64, u64) -> bool + Send);
 

@@ -1,4 +1,4 @@
-//! Images of shapes that are drawn on the spot, to try models of images without a data set.
+//! Images of shapes that are drawn on the spot, to try image models without a data set.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,15 +11,15 @@ pub(crate) const NAMES: [&str; 4] = ["disc", "square", "triangle", "cross"];
 /// The most values of all images together.
 const MOST_VALUES: usize = 1 << 26;
 
-/// One bright shape on a dark ground an image, at any place and of several sizes, with noise.
+/// Images with one bright shape on a dark ground, at any place and of several sizes, with noise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShapesConfig {
-    /// Number of training images. There are a quarter as many for validation.
+    /// Number of training images. There are a quarter as many validation images.
     pub images: usize,
     /// Height and width.
     pub size: usize,
-    /// Every value is moved up or down by at most so much, of 255.
+    /// Maximum noise added to or subtracted from a value, of 255.
     pub noise: u8,
 }
 

@@ -24,12 +24,11 @@ use crate::{DataError, files};
 const MAGIC: [u8; 8] = *b"RZTOKENS";
 const VERSION: u32 = 2;
 const HEADER: usize = 96;
-/// Tokens converted at once.
+/// Number of tokens converted at once.
 const BLOCK: usize = 1 << 15;
 
-/// Writes `tokens` to the shard `path` atomically: a reader sees the old file or the new one.
-/// `tokenizer_fingerprint` is the [fingerprint](crate::Tokenizer::fingerprint) of the tokenizer
-/// that made them.
+/// Writes `tokens` to the shard `path` atomically: a reader sees the old file or the new one. `tokenizer_fingerprint`
+/// is the [fingerprint](crate::Tokenizer::fingerprint) of the tokens' tokenizer.
 ///
 /// # Errors
 ///
@@ -115,7 +114,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// The checksum in its header, which was verified.
+    /// Returns the verified checksum from the header.
     pub(crate) fn checksum(&self) -> &[u8] {
         &self.map[HEADER - 32..HEADER]
     }
@@ -124,14 +123,14 @@ impl Shard {
     ///
     /// # Errors
     ///
-    /// [`DataError::BadShard`] if the file is not exactly what [`write_shard`] wrote; I/O errors.
+    /// [`DataError::BadShard`] if the file is not exactly as [`write_shard`] wrote it; I/O errors.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let bad = |problem: String| DataError::BadShard {
             path: path.to_path_buf(),
             problem,
         };
         let failed = |e| DataError::io(path, "read", e);
-        // Checked before opening, because opening a pipe would wait for its other end.
+        // Checks before opening, because opening a pipe would wait for its other end.
         files::check_is_file(path)?;
         let mut file = File::open(path).map_err(failed)?;
         let map = map(&file).map_err(failed)?;
@@ -150,8 +149,8 @@ impl Shard {
         Ok(shard)
     }
 
-    /// The checksum of the file, and whether all ids are in the vocabulary. The file is read instead of the map,
-    /// whose pages would count as memory of this process.
+    /// Returns the checksum of the file, and an error if an id is outside the vocabulary. Reads the file instead of the
+    /// map, whose pages would count as memory of this process.
     fn verify(&self, file: &mut File) -> io::Result<([u8; 32], Result<(), String>)> {
         let mut checksum = blake3::Hasher::new();
         let mut header = [0; HEADER];
@@ -198,7 +197,7 @@ impl Shard {
         self.map[32..64] == *blake3::hash(tokenizer_fingerprint.as_bytes()).as_bytes()
     }
 
-    /// The tokens in `range`.
+    /// Returns the tokens in `range`.
     ///
     /// # Panics
     ///
@@ -234,7 +233,7 @@ struct Header {
 }
 
 impl Header {
-    /// Parses the header of the shard `file`. The declared size must be that of the file.
+    /// Parses the header of the shard `file`. The declared size must be the size of the file.
     fn parse(file: &[u8]) -> Result<Self, String> {
         let too_short = || {
             format!(
@@ -275,7 +274,7 @@ impl Header {
         Ok(Self {
             width,
             vocab_size: usize::try_from(vocab_size).map_err(too_large)?,
-            // At most the length of the file, so it fits.
+            // The number is at most the length of the file, so it fits.
             len: len as usize,
             checksum: *checksum,
         })

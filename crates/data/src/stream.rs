@@ -3,23 +3,23 @@
 use crate::tokenizer::Kind;
 use crate::{DataError, Tokenizer};
 
-/// The most ids that are held back, so that a model that writes no text takes no longer and longer for each id.
+/// The most ids that are held back. Without this limit, the time per id would grow for a model that writes no text.
 const MOST_HELD: usize = 16;
 
-/// Turns ids into text as they arrive. The returned pieces join to what [`Tokenizer::decode`]
-/// returns for all ids. Incomplete characters are held back until they are complete.
+/// Turns ids into text as they arrive. The returned pieces join to the result of [`Tokenizer::decode`] for all ids.
+/// Incomplete characters are held back until they are complete.
 #[derive(Clone, Debug)]
 pub struct StreamDecoder {
     tokenizer: Tokenizer,
-    /// The ids of the context, followed by those whose text is held back.
+    /// The ids of the context, followed by the ids whose text is held back.
     ids: Vec<u32>,
-    /// Number of ids at the beginning of `ids` that are already decoded. They are kept because the
-    /// text of a token depends on the one before it: a first token may lose its space.
+    /// Number of ids at the beginning of `ids` that are already decoded. They are kept because the text of a token
+    /// depends on the one before it: a first token may lose its space.
     context: usize,
 }
 
 impl StreamDecoder {
-    /// A decoder at the beginning of a text.
+    /// Makes a decoder at the beginning of a text.
     pub fn new(tokenizer: Tokenizer) -> Self {
         Self {
             tokenizer,
@@ -55,7 +55,7 @@ impl StreamDecoder {
         }
     }
 
-    /// The number of ids, some of them held back, whose text no later id changes. `all` is the text of all ids.
+    /// Returns the number of ids whose text no later id changes. `all` is the text of all ids.
     fn end_of_definite(&self, all: &str) -> Result<usize, DataError> {
         // An incomplete character has at most three bytes.
         for end in (self.context + 1..self.ids.len() - 2).rev() {
@@ -70,12 +70,12 @@ impl StreamDecoder {
     ///
     /// # Errors
     ///
-    /// Those of [`Tokenizer::decode`].
+    /// The errors of [`Tokenizer::decode`].
     pub fn finish(mut self) -> Result<String, DataError> {
         self.release(self.ids.len())
     }
 
-    /// The text of the first `end` ids, without those of the context. They become the next context.
+    /// Returns the text of the first `end` ids, without the text of the context. These ids become the next context.
     fn release(&mut self, end: usize) -> Result<String, DataError> {
         let before = self
             .tokenizer
@@ -93,7 +93,7 @@ impl StreamDecoder {
         Ok(text)
     }
 
-    /// The text of all bytes except an incomplete character at the end, which is kept.
+    /// Returns the text of all bytes, except an incomplete character at the end, which is kept.
     fn complete_bytes(&mut self) -> String {
         let bytes: Vec<u8> = self.ids.iter().map(|&id| id as u8).collect();
         let tail = bytes
@@ -122,7 +122,7 @@ mod tests {
         text
     }
 
-    /// Deterministic ids that are mostly invalid UTF-8.
+    /// Makes deterministic ids that are mostly invalid UTF-8.
     fn arbitrary_ids(seed: u64, count: usize, below: usize) -> Vec<u32> {
         let hash = |i: usize| blake3::hash(format!("{seed} {i}").as_bytes());
         let number = |i| u32::from_le_bytes(*hash(i).as_bytes().first_chunk().unwrap());
@@ -164,7 +164,7 @@ mod tests {
         let bpe = TokenizerConfig::Bpe { vocab_size: 256 };
         let tokenizer = Tokenizer::train(&bpe, &["a"]).unwrap();
         let crab = tokenizer.encode("🦀").unwrap();
-        // The second byte of the crab, again and again, and each time a whole one after it.
+        // Repeats the second byte of the crab, and each time adds a whole crab.
         let ids: Vec<u32> = (0..100)
             .flat_map(|i| vec![crab[1]; i].into_iter().chain(crab.clone()))
             .collect();

@@ -29,8 +29,8 @@ pub struct SyntheticConfig {
     pub tokens: usize,
     /// Seed of the sample.
     pub seed: u64,
-    /// Number of token ids, at least that of the words, 56. The other ids never occur, but a model has weights for them,
-    /// so that it can be planned and timed at the size of a real vocabulary. `None` means one id for each word.
+    /// Number of token ids, at least 56, the number of words. The other ids never occur, but a model has weights for
+    /// them. So a model can be planned and timed at the size of a real vocabulary. `None` means one id for each word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vocab_size: Option<usize>,
 }
@@ -88,13 +88,13 @@ pub fn sample(config: &SyntheticConfig) -> Vec<u32> {
     tokens
 }
 
-/// The exact entropies of the language.
+/// Computes the exact entropies of the language.
 ///
 /// Every sentence starts from the opening and has at most eleven words. So the expected visits of
 /// every state in one sentence are a finite sum, and their shares are the stationary distribution.
 pub fn entropy() -> Entropy {
     let mut visits: BTreeMap<State, f64> = BTreeMap::new();
-    // How often each word leads into each state.
+    // The expected number of times per sentence that each word leads into each state.
     let mut arrivals: BTreeMap<&str, BTreeMap<State, f64>> = BTreeMap::new();
     let mut front = BTreeMap::from([(State::Opening, 1.0)]);
     while !front.is_empty() {
@@ -122,7 +122,7 @@ pub fn entropy() -> Entropy {
     }
 }
 
-/// The entropy of the next word given only the mass of each state, times the total mass.
+/// Returns the entropy of the next word given only the mass of each state, times the total mass.
 fn next_word_entropy(states: &BTreeMap<State, f64>) -> f64 {
     let total: f64 = states.values().sum();
     let mut words: BTreeMap<&str, f64> = BTreeMap::new();

@@ -3,8 +3,7 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// Random text of `chars` characters: letters, all kinds of white space, digits, combining marks
-/// and others.
+/// Makes a random text of `chars` characters: letters, all kinds of white space, digits, combining marks and others.
 pub(crate) fn random_text(seed: u64, chars: usize) -> String {
     let mut rng = StdRng::seed_from_u64(seed);
     let common: Vec<char> = "aebt's .,\n\r\t 0\u{a0}\u{2003}\u{301}é本🦀\u{fffd}"

@@ -16,8 +16,8 @@ use compression::Compression;
 use listing::Listing;
 pub(crate) use pieces::{Piece, Pieces};
 
-/// The endings of the files of a directory that are read. Each may be followed by `.gz` or `.zst`, except
-/// `.parquet`, which is compressed in itself.
+/// The endings of the text files in a directory. Each may be followed by `.gz` or `.zst`, except `.parquet`, which has
+/// its own compression.
 const ENDINGS: [&str; 4] = ["txt", "md", "jsonl", "parquet"];
 
 /// Reads the documents at `path`.
@@ -30,11 +30,11 @@ const ENDINGS: [&str; 4] = ["txt", "md", "jsonl", "parquet"];
 /// - A file whose name ends with `.gz` or `.zst` is decompressed.
 /// - An address on the Hugging Face hub, `hf://…`, is a file or directory in the hub's cache. Needs the cargo
 ///   feature `hub`.
-/// - A directory has the documents of all `.txt`, `.md`, `.jsonl` and `.parquet` files in it and in its
-///   subdirectories, compressed or not, sorted by path. Names that begin with a dot are ignored, and directories that
-///   the zoo wrote, such as runs. A symbolic link to a text or a directory in it is an error.
+/// - A directory has the documents of all `.txt`, `.md`, `.jsonl` and `.parquet` files in it and in its subdirectories,
+///   compressed or not, sorted by path. Names that begin with a dot are ignored, and directories that the zoo wrote,
+///   such as runs. A symbolic link to a text or a directory in it is an error.
 ///
-/// A byte order mark at the beginning of a file is no text.
+/// A byte order mark at the beginning of a file is not part of the text.
 ///
 /// # Errors
 ///
@@ -55,12 +55,12 @@ pub fn read_documents(path: &Path, text_field: &str) -> Result<Vec<String>, Data
     }
 }
 
-/// Whether the ending of a file is one of a text.
+/// Whether the name of a file has the ending of a text.
 pub(crate) fn is_text_file(path: &Path) -> bool {
     ENDINGS.contains(&Compression::of(path).0.as_str())
 }
 
-/// The files at `path`, in order, and what was left out of a directory.
+/// Lists the files at `path`, in order, and the files of a directory that are left out.
 fn files_at(path: &Path) -> Result<Listing, DataError> {
     let of_files = |texts| Listing {
         texts,
@@ -75,7 +75,7 @@ fn files_at(path: &Path) -> Result<Listing, DataError> {
     }
 }
 
-/// The files with the text at `path`, in order.
+/// Lists the text files at `path`, in order.
 ///
 /// # Errors
 ///
@@ -84,7 +84,7 @@ pub(crate) fn texts_at(path: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(files_at(path)?.texts)
 }
 
-/// One line for the user about what is left out of the directories among `paths`, if anything is.
+/// Returns one line for the user about files that are left out of the directories among `paths`, if there are any.
 ///
 /// # Errors
 ///
@@ -234,7 +234,7 @@ mod tests {
     pub(super) fn zst(text: &[u8]) -> Vec<u8> {
         use std::io::Write;
         let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
-        // As the program `zstd` does.
+        // The program `zstd` does the same.
         encoder.include_checksum(true).unwrap();
         encoder.write_all(text).unwrap();
         encoder.finish().unwrap()

@@ -1,4 +1,4 @@
-//! Tokenizes a text in segments, so that only a segment is in memory.
+//! Tokenizes a text in segments, so that only one segment is in memory.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -12,14 +12,14 @@ use crate::{DataError, Tokenizer, TokenizerConfig, hf};
 /// Bytes of text in a segment. A byte may be a token, and a token takes four bytes in memory.
 pub(crate) const SEGMENT: usize = if cfg!(test) { 1 << 12 } else { 1 << 25 };
 
-/// How far a text is searched for a place where it may be cut.
+/// The longest stretch of text that is searched for a place to cut.
 const FAR: usize = 1 << 18;
 
 /// A text that can be read several times.
 pub(crate) enum Text {
-    /// In memory.
+    /// A text in memory.
     Memory(String),
-    /// In files. The documents are joined by `separator`.
+    /// A text in files. The documents are joined by `separator`.
     Files {
         paths: Vec<PathBuf>,
         field: String,
@@ -31,7 +31,7 @@ pub(crate) enum Text {
 type Strings<'a> = Box<dyn Iterator<Item = Result<String, DataError>> + Send + 'a>;
 
 impl Text {
-    /// The text in pieces of bounded size.
+    /// Returns the text in pieces of bounded size.
     fn pieces(&self) -> Result<Strings<'_>, DataError> {
         Ok(match self {
             Self::Memory(text) => Box::new(std::iter::once(Ok(text.clone()))),
@@ -56,13 +56,13 @@ impl Text {
     }
 }
 
-/// What is known of a text after it was read once.
+/// Facts about a text, known after reading it once.
 pub(crate) struct Survey {
     /// BLAKE3 of the text.
     pub hash: String,
     /// Bytes of the text.
     pub bytes: usize,
-    /// Its characters, if they were asked for.
+    /// The characters of the text, if they were asked for.
     chars: BTreeSet<char>,
 }
 
@@ -101,9 +101,9 @@ impl Survey {
 /// A part of a corpus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// For training.
+    /// The training part.
     Train,
-    /// For validation.
+    /// The validation part.
     Valid,
 }
 
@@ -111,46 +111,46 @@ pub(crate) enum Part {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub part: Part,
-    /// Its number in its part, from 0.
+    /// Number of the segment in its part, from 0.
     pub number: usize,
     pub text: String,
 }
 
-/// Where a text may be cut.
+/// Places where a text may be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Places {
     /// After any character.
     Characters,
     /// Before white space that follows another kind of character.
     Words,
-    /// As `Words`, or after any character where there is no such place for long.
+    /// As `Words`, but after any character in a long stretch without such a place.
     Nearly,
     /// Only between the parts.
     Nowhere,
 }
 
-/// The segments of a text, first those for training. A segment has at least `size` bytes, unless it is the last
-/// of its part. Each part has at least one.
+/// The segments of a text, first those for training. A segment has at least `size` bytes, unless it is the last of its
+/// part. Each part has at least one segment.
 pub(crate) struct Segments<'a> {
     pieces: Strings<'a>,
-    /// Bytes for training that were not read yet.
+    /// Number of training bytes that were not read yet.
     split: usize,
-    /// The first text for validation, read together with the last for training.
+    /// The first text for validation, if it was read together with the last text for training.
     first_valid: Option<String>,
     size: usize,
     places: Places,
     part: Part,
     number: usize,
-    /// Text of the part. What comes before `start` was taken.
+    /// Text of the part. The text before `start` was already returned.
     buffer: String,
     start: usize,
-    /// How far the next segment was searched for a cut.
+    /// The end of the text that was searched for a cut.
     searched: usize,
     is_over: bool,
 }
 
 impl<'a> Segments<'a> {
-    /// The segments of `text`, whose first `split` bytes, moved on to a whole character, are for training.
+    /// Opens the segments of `text`. The first `split` bytes, rounded up to a whole character, are for training.
     ///
     /// # Errors
     ///
@@ -176,7 +176,7 @@ impl<'a> Segments<'a> {
         })
     }
 
-    /// The next piece and its part; `None` at the end of the text.
+    /// Returns the next piece and its part; `None` at the end of the text.
     fn next_piece(&mut self) -> Result<Option<(Part, String)>, DataError> {
         if let Some(piece) = self.first_valid.take() {
             return Ok(Some((Part::Valid, piece)));
@@ -195,7 +195,7 @@ impl<'a> Segments<'a> {
         Ok(Some((Part::Train, piece)))
     }
 
-    /// The length of the next segment, if it ends in the buffer.
+    /// Returns the length of the next segment, if it ends in the buffer.
     fn cut(&mut self) -> Option<usize> {
         let text = &self.buffer[self.start..];
         let found = match self.places {
@@ -218,7 +218,7 @@ impl<'a> Segments<'a> {
         self.buffer.push_str(piece);
     }
 
-    /// The next segment, of this length; `None` for all that is left in the buffer.
+    /// Returns the next segment, of this length; `None` for the rest of the buffer.
     fn take(&mut self, len: Option<usize>) -> Segment {
         let start = self.start;
         self.start = len.map_or(self.buffer.len(), |len| start + len);
@@ -230,7 +230,7 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// The next segment; `None` at the end of the text. Asks `goes_on` before each piece that it reads.
+    /// Returns the next segment; `None` at the end of the text. Calls `goes_on` before each piece that it reads.
     ///
     /// # Errors
     ///
@@ -276,12 +276,12 @@ impl Iterator for Segments<'_> {
     }
 }
 
-/// The byte at which validation begins, before it is moved on to a whole character.
+/// Returns the byte at which validation begins, before rounding up to a whole character.
 pub(crate) fn split(bytes: usize, valid_fraction: f64) -> usize {
     (bytes as f64 * (1.0 - valid_fraction)) as usize
 }
 
-/// The tokenizer that `config` asks for. A BPE is trained on the first `split` bytes of `text`.
+/// Makes the tokenizer of `config`. A BPE is trained on the first `split` bytes of `text`.
 ///
 /// # Errors
 ///

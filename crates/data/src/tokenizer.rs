@@ -35,7 +35,7 @@ pub enum TokenizerConfig {
         /// Number of tokens, at least 256. A small corpus may yield fewer.
         vocab_size: usize,
     },
-    /// A Hugging Face `tokenizer.json`, or that of a run.
+    /// A Hugging Face `tokenizer.json`, or the `tokenizer.json` of a run.
     File(PathBuf),
 }
 
@@ -75,7 +75,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Number of ids with a token. All are below it.
+    /// Returns the number of ids with a token. These ids are below it.
     pub(crate) fn tokens(&self) -> usize {
         match self {
             Self::Bytes => 256,
@@ -101,8 +101,9 @@ impl Words {
     }
 }
 
-/// The file format of a tokenizer: `kind`, the field for that kind, the number of ids if some of them have no
-/// token, and the tokens at the ends of a text if they are not `<|endoftext|>`. The content of a `tokenizer.json` is stored as a string, so it is preserved verbatim.
+/// The file format of a tokenizer: `kind`, the field for that kind, the number of ids if some of them have no token,
+/// and the tokens at the ends of a text if they are not `<|endoftext|>`. The content of a `tokenizer.json` is stored as
+/// a string, so it is preserved verbatim.
 ///
 /// This is not an enum, because serde keeps all fields of an enum in memory to find its tag.
 #[derive(Deserialize)]
@@ -120,7 +121,7 @@ struct Envelope {
     unknown: Option<u32>,
 }
 
-/// An [`Envelope`] as it is written: in the order of the names, and without copies of what may be long.
+/// An [`Envelope`] for writing: its fields are in alphabetical order, and long content is not copied.
 #[derive(Serialize)]
 struct Written<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -145,8 +146,7 @@ struct Written<'a> {
 /// Maximum number of words. The languages here have up to a few hundred.
 const MOST_WORDS: usize = 1 << 18;
 
-/// Deserializes a list of words. It fails as soon as the list is too long, before all of it is in
-/// memory.
+/// Deserializes a list of words. It fails as soon as the list is too long, before all of it is in memory.
 fn few_words<'de, D: Deserializer<'de>>(list: D) -> Result<Option<Vec<String>>, D::Error> {
     struct Few;
     impl<'de> Visitor<'de> for Few {
@@ -219,7 +219,7 @@ impl Tokenizer {
         }
     }
 
-    /// The tokenizer in the content of a Hugging Face `tokenizer.json`. `origin` describes it in errors.
+    /// Makes the tokenizer of a Hugging Face `tokenizer.json` with this content. `origin` describes it in errors.
     ///
     /// # Errors
     ///
@@ -228,7 +228,7 @@ impl Tokenizer {
         Ok(Self::of(Kind::Hf(Hf::from_json(json, origin)?.into())))
     }
 
-    /// The content of a Hugging Face `tokenizer.json` that gives the same ids.
+    /// Returns the content of a Hugging Face `tokenizer.json` that gives the same ids.
     pub fn to_hf_json(&self) -> String {
         let mut file = json!({
             "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
@@ -264,7 +264,7 @@ impl Tokenizer {
         file.to_string()
     }
 
-    /// Its kind, as in [`to_json`](Self::to_json): `bytes`, `chars`, `words` or `hf`.
+    /// Returns the kind, as in [`to_json`](Self::to_json): `bytes`, `chars`, `words` or `hf`.
     pub fn kind_name(&self) -> &'static str {
         match self.kind() {
             Kind::Bytes => "bytes",
@@ -274,8 +274,8 @@ impl Tokenizer {
         }
     }
 
-    /// The same tokenizer with `vocab_size` ids. Those at the end have no token, as in models whose tables have
-    /// more rows than there are tokens.
+    /// Returns the same tokenizer with `vocab_size` ids. The new ids at the end have no token, as in models whose
+    /// tables have more rows than tokens.
     ///
     /// # Errors
     ///
@@ -292,8 +292,8 @@ impl Tokenizer {
         Ok(Self { vocab_size, ..self })
     }
 
-    /// A tokenizer for texts that are words of `list` separated by white space. The id of a word
-    /// is its index in the list.
+    /// Makes a tokenizer for texts that are words of `list` separated by white space. The id of a word is its index in
+    /// the list.
     ///
     /// # Errors
     ///
@@ -326,7 +326,7 @@ impl Tokenizer {
         Ok(Self::of(Kind::Words(Words { list, sorted })))
     }
 
-    /// A byte-level BPE, trained on `pieces`, which have `all` bytes and can be tokenized apart.
+    /// Trains a byte-level BPE on `pieces`, which have `all` bytes and can be tokenized separately.
     ///
     /// # Errors
     ///
@@ -341,11 +341,11 @@ impl Tokenizer {
         Ok(Self::of(Kind::Hf(hf.into())))
     }
 
-    /// A tokenizer for the characters `chars`, which must be sorted and distinct.
+    /// Makes a tokenizer for the characters `chars`, which must be sorted and distinct.
     ///
     /// # Errors
     ///
-    /// If they are not, or there are none.
+    /// If the characters are not sorted and distinct, or there are none.
     pub fn chars(chars: Vec<char>) -> Result<Self, DataError> {
         if chars.is_empty() || !chars.is_sorted_by(|a, b| a < b) {
             let problem = "the list must be sorted, distinct and not empty";
@@ -354,7 +354,7 @@ impl Tokenizer {
         Ok(Self::of(Kind::Chars(chars)))
     }
 
-    /// Number of token ids. All ids are below it. Some may have no token.
+    /// Returns the number of token ids. All ids are below it. Some may have no token.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }
@@ -364,7 +364,7 @@ impl Tokenizer {
         matches!(self.kind(), Kind::Bytes)
     }
 
-    /// The ids of `text`. No special tokens are added.
+    /// Returns the ids of `text`. No special tokens are added.
     ///
     /// # Errors
     ///
@@ -386,8 +386,8 @@ impl Tokenizer {
         })
     }
 
-    /// Like [`encode`](Self::encode), and reports the bytes that are encoded from time to time. An error of
-    /// `progress` ends it.
+    /// Encodes like [`encode`](Self::encode), and reports the number of encoded bytes from time to time. An error of
+    /// `progress` ends the work.
     ///
     /// # Errors
     ///
@@ -425,7 +425,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text of `ids`. Bytes that are not UTF-8 become U+FFFD. Ids without a token have no text.
+    /// Decodes `ids`. Bytes that are not UTF-8 become U+FFFD. Ids without a token have no text.
     ///
     /// # Errors
     ///
@@ -451,13 +451,13 @@ impl Tokenizer {
         })
     }
 
-    /// A decoder for ids that arrive one at a time.
+    /// Returns a decoder for ids that arrive one at a time.
     pub fn stream(&self) -> StreamDecoder {
         StreamDecoder::new(self.clone())
     }
 
-    /// A hash that two tokenizers share only if they map all texts to the same ids: BLAKE3, as
-    /// 64 hexadecimal digits.
+    /// Returns a hash that two tokenizers share only if they map all texts to the same ids: BLAKE3, as 64 hexadecimal
+    /// digits.
     pub fn fingerprint(&self) -> String {
         let chars: String;
         let mut parts: Vec<&[u8]> = Vec::new();
@@ -483,7 +483,7 @@ impl Tokenizer {
         hash::of_parts(FINGERPRINT, &parts).to_string()
     }
 
-    /// The tokenizer as JSON, which [`from_json`](Self::from_json) reads.
+    /// Returns the tokenizer as JSON, which [`from_json`](Self::from_json) reads.
     pub fn to_json(&self) -> String {
         let mut json = Vec::new();
         self.write_json(&mut json)
@@ -522,18 +522,29 @@ impl Tokenizer {
         Ok(serde_json::to_writer(to, &written)?)
     }
 
-    /// The tokenizer that [`to_json`](Self::to_json) wrote, with the same fingerprint.
+    /// Reads a tokenizer that [`to_json`](Self::to_json) wrote. It has the same fingerprint.
     ///
     /// # Errors
     ///
     /// [`DataError::Tokenizer`] for anything else.
-    pub fn from_json(json: impl AsRef<str>) -> Result<Self, DataError> {
-        let origin = "saved in a run or the cache";
-        let wrong = |problem: String| DataError::tokenizer(origin, problem);
-        let envelope = serde_json::from_str(json.as_ref()).map_err(|e| wrong(e.to_string()))?;
-        // Building the tokenizer takes more memory than the text, which may be long.
+    pub fn from_json(json: &str) -> Result<Self, DataError> {
+        Self::from_envelope(Self::parse(json)?, SAVED)
+    }
+
+    /// As [`from_json`](Self::from_json) of a text that may be long: it is freed before the tokenizer is built, which
+    /// takes more memory.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`from_json`](Self::from_json).
+    pub fn from_long_json(json: String) -> Result<Self, DataError> {
+        let envelope = Self::parse(&json)?;
         drop(json);
-        Self::from_envelope(envelope, origin)
+        Self::from_envelope(envelope, SAVED)
+    }
+
+    fn parse(json: &str) -> Result<Envelope, DataError> {
+        serde_json::from_str(json).map_err(|e| DataError::tokenizer(SAVED, e))
     }
 
     fn from_envelope(envelope: Envelope, origin: &str) -> Result<Self, DataError> {
@@ -564,7 +575,7 @@ impl Tokenizer {
         self.vocab_size > self.kind.tokens()
     }
 
-    /// Where a text may be cut, so that its parts have the tokens of the whole.
+    /// Returns the places where a text may be cut so that its parts have the tokens of the whole.
     pub(crate) fn places(&self) -> Places {
         match self.kind() {
             Kind::Bytes | Kind::Chars(_) => Places::Characters,
@@ -588,19 +599,22 @@ impl Tokenizer {
     }
 }
 
-/// A model whose tokens are `words`, in the order of their ids.
+/// Returns the JSON of a model whose tokens are `words`, in the order of their ids.
 fn word_level(words: impl Iterator<Item = String>) -> Value {
     let vocab: serde_json::Map<String, Value> = words
         .zip(0..)
         .map(|(word, id)| (word, Value::from(id)))
         .collect();
-    // A word that is not known is an error, because this token is not in the vocabulary.
+    // An unknown word is an error, because this token is not in the vocabulary.
     json!({ "type": "WordLevel", "vocab": vocab, "unk_token": "<unknown>" })
 }
 
-/// How long the encoding of a text may take without progress being reported, and how much longer for each byte.
+/// The longest time to encode a text without a report of progress, plus a time per byte.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PER_BYTE: Duration = Duration::from_micros(20);
+
+/// The origin of a tokenizer in errors.
+const SAVED: &str = "saved in a run or the cache";
 
 const FINGERPRINT: &str = "residual-zoo-data tokenizer fingerprint v1";
 

@@ -19,9 +19,9 @@ enum Store {
 /// Consecutive shards of the same vocabulary.
 struct Shards {
     list: Vec<Shard>,
-    /// The number of tokens in each shard and all before it.
+    /// For each shard, the number of tokens up to its end.
     ends: Vec<usize>,
-    /// BLAKE3 of the tokens, if it is known.
+    /// BLAKE3 of the tokens, if known.
     blake3: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl Shards {
 }
 
 impl Tokens {
-    /// Tokens in memory.
+    /// Holds tokens in memory.
     pub fn from_vec(tokens: Vec<u32>) -> Self {
         Self(Store::Memory(tokens.into()))
     }
@@ -82,7 +82,7 @@ impl Tokens {
     ///
     /// # Errors
     ///
-    /// [`DataError::UnknownId`] for the first one that is not.
+    /// [`DataError::UnknownId`] for the first larger token.
     pub fn check(&self, vocab_size: usize) -> Result<(), DataError> {
         let unknown = |id: &u32| *id as usize >= vocab_size;
         let found = match &self.0 {
@@ -97,7 +97,7 @@ impl Tokens {
         found.map_or(Ok(()), |id| Err(DataError::UnknownId { id, vocab_size }))
     }
 
-    /// BLAKE3 of all tokens as 32-bit little-endian integers, as 64 hexadecimal digits.
+    /// Returns the BLAKE3 hash of all tokens as 32-bit little-endian integers, as 64 hexadecimal digits.
     pub fn blake3(&self) -> String {
         if let Store::Shards(shards) = &self.0
             && let Some(known) = &shards.blake3
@@ -136,7 +136,7 @@ impl Tokens {
 }
 
 impl Tokens {
-    /// The tokens of consecutive shards. `blake3` is their [`blake3`](Self::blake3), if it is known.
+    /// Joins the tokens of consecutive shards. `blake3` is their [`blake3`](Self::blake3), if known.
     pub(crate) fn of_shards(shards: Vec<Shard>, blake3: Option<String>) -> Self {
         Self(Store::Shards(Arc::new(Shards::new(shards, blake3))))
     }
@@ -188,7 +188,7 @@ mod tests {
     fn shards_read_as_one() {
         let ids: Vec<u32> = (0..500).map(|i| i * i % 300).collect();
         let dir = tempfile::tempdir().unwrap();
-        // Some are empty.
+        // Some shards are empty.
         let ends = [0, 0, 100, 101, 350, 350, 500];
         let parts = ends.windows(2).enumerate();
         let shards = parts.map(|(i, ends)| {

@@ -1,4 +1,4 @@
-//! What is done to images before a model reads them.
+//! Changes of images before a model reads them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use crate::folder::Folder;
 use crate::images::Normal;
 use crate::{Batch, DataError, Images, ImagesConfig};
 
-/// Images with what is done to them before a model reads them: training images are changed at random, all are
-/// normalised by a mean and a standard deviation of each channel.
+/// Images with the changes before a model reads them. Training images are changed at random. All images are normalised
+/// by a mean and a standard deviation per channel.
 #[derive(Clone, Debug)]
 pub struct Views {
     pub(crate) pictures: Pictures,
     pub(crate) normal: Normal,
-    /// What is done to the images.
+    /// The changes.
     pub(crate) changes: ImagesConfig,
 }
 
-/// Where images are.
+/// The place of the images.
 #[derive(Clone, Debug)]
 pub(crate) enum Pictures {
     Memory(Arc<Images>),
     Files(Arc<Folder>),
 }
 
-/// Where an image is cut from its padded form, and whether it is mirrored.
+/// The position of an image in its padded form, and whether it is mirrored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct View {
     row: usize,
@@ -50,7 +50,7 @@ impl Views {
         self.len() == 0
     }
 
-    /// Channels, height and width.
+    /// Returns channels, height and width.
     pub fn size(&self) -> [usize; 3] {
         match &self.pictures {
             Pictures::Memory(images) => images.size,
@@ -58,7 +58,7 @@ impl Views {
         }
     }
 
-    /// The class of image `i`.
+    /// Returns the class of image `i`.
     ///
     /// # Panics
     ///
@@ -70,7 +70,7 @@ impl Views {
         }
     }
 
-    /// BLAKE3 of the images, of files only of their names and lengths, as 64 hexadecimal digits.
+    /// Returns the BLAKE3 hash of the images, or of names and lengths for files, as 64 hexadecimal digits.
     pub fn blake3(&self) -> String {
         match &self.pictures {
             Pictures::Memory(images) => images.blake3(),
@@ -78,12 +78,12 @@ impl Views {
         }
     }
 
-    /// Whether a batch takes so long to read that it should be read ahead of its use.
+    /// Whether reading a batch is slow, so that it should be read ahead of its use.
     pub(crate) fn are_slow(&self) -> bool {
         matches!(self.pictures, Pictures::Files(_))
     }
 
-    /// `batch` images drawn at random for micro-batch `at` (seed, step, micro-batch), each with a view of its own.
+    /// Returns `batch` random images for micro-batch `at` (seed, step, micro-batch), each with a view of its own.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl Views {
                 column: draws.below(border),
                 mirrored: draws.below(2) == 1 && flip,
             };
-            // What takes another number of draws for each image is drawn apart.
+            // Changes that take a varying number of random numbers have their own for each image.
             (
                 i,
                 view,
@@ -136,7 +136,7 @@ impl Views {
         Ok(batch)
     }
 
-    /// These images, as they are.
+    /// Returns these images unchanged.
     ///
     /// # Errors
     ///
@@ -174,8 +174,8 @@ impl Views {
         })
     }
 
-    /// The values of image `i`, a plane of rows for each channel. `draws` determine the part of a file, which is its middle
-    /// without them.
+    /// Returns the values of image `i`, one plane of rows per channel. `draws` determine the part of a file; without
+    /// them, it is the middle.
     pub(crate) fn pixels(
         &self,
         i: usize,
@@ -187,7 +187,7 @@ impl Views {
         })
     }
 
-    /// Writes the normalised values of image `i`, of which `draws` determine what `view` does not.
+    /// Writes the normalised values of image `i`. `draws` determine the changes that `view` does not.
     fn write(
         &self,
         i: usize,
@@ -214,7 +214,7 @@ impl Views {
         Ok(())
     }
 
-    /// The planes of a view of an image.
+    /// Returns the planes of a view of an image.
     fn view(&self, pixels: &[u8], view: View) -> Vec<u8> {
         let ([_, height, width], crop) = (self.size(), self.changes.crop);
         let mut seen = Vec::with_capacity(pixels.len());
@@ -243,16 +243,16 @@ pub struct ImageBatch {
     pub values: Vec<f32>,
     /// Channels, height and width.
     pub size: [usize; 3],
-    /// What they were mixed with.
+    /// The images that these were mixed with.
     pub mixed: Option<Mixed>,
 }
 
-/// The images that those of a batch were mixed with.
+/// The images that the images of a batch were mixed with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixed {
     /// Their targets, \[batch\].
     pub others: Vec<u32>,
-    /// The share of an image's own target, λ. That of the other one is 1 − λ.
+    /// The share of an image's own target, λ. The other target has 1 − λ.
     pub share: f64,
 }
 
@@ -261,7 +261,8 @@ mod tests {
     use super::*;
     use crate::{ImageSet, RandAugment};
 
-    /// Two images of 3 × 2 × 4 values; that at (channel, row, column) of image i is 24 i + 8 channel + 4 row + column.
+    /// Makes two images of 3 × 2 × 4 values. The value at (channel, row, column) of image i is 24 i + 8 channel + 4 row
+    /// + column.
     fn pictures(crop: usize, flip: bool) -> Views {
         let mut images = Images::empty(1, [3, 2, 4]);
         for i in 0..2u8 {
@@ -301,7 +302,7 @@ mod tests {
             mirrored: false,
         };
         let shown = pictures(1, false);
-        // One row up and one column to the right of the original place.
+        // The view is one row up and one column to the right of the original place.
         assert_eq!(shown.view(&pixels, view)[..8], [0, 0, 0, 0, 1, 2, 3, 0]);
         let mirrored = View {
             mirrored: true,

@@ -17,9 +17,9 @@ pub struct Window {
 /// Sequences of equal length, with targets for their last positions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
-    /// The tokens, one sequence after the other: \[batch · time\]. None if the batch has images.
+    /// The tokens, one sequence after the other: \[batch · time\]. Empty if the batch has images.
     pub inputs: Vec<u32>,
-    /// The images, if the model reads them as they are. Each is one position.
+    /// The images, for models that read images. Each is one position.
     pub images: Option<ImageBatch>,
     /// The targets of the last `scored` positions of each sequence: \[batch · scored\]. The target
     /// of a position in a window is the token that follows it.
@@ -40,7 +40,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// The windows of `time` tokens in `tokens`. `what` names the tokens in errors.
+    /// Returns the windows of `time` tokens in `tokens`. `what` names the tokens in errors.
     ///
     /// # Errors
     ///
@@ -64,25 +64,24 @@ impl Windows {
         Ok(Self { tokens, time })
     }
 
-    /// Tokens per window.
+    /// Returns the number of tokens per window.
     pub fn time(&self) -> usize {
         self.time
     }
 
-    /// Micro-batch `micro` of step `step`: `batch` windows drawn uniformly and independently, so
-    /// windows may overlap and repeat.
+    /// Returns micro-batch `micro` of step `step`: `batch` windows drawn uniformly and independently. So windows may
+    /// overlap and repeat.
     ///
-    /// The draw depends only on `seed`, `step`, `micro` and the number of windows, on any machine.
-    /// A resumed run therefore sees the same batches as an uninterrupted one, and every past batch
-    /// can be reproduced. A larger batch begins with the smaller one.
+    /// The draw depends only on `seed`, `step`, `micro` and the number of windows, on any machine. A resumed run
+    /// therefore sees the same batches as an uninterrupted one, and every past batch can be reproduced. A larger batch
+    /// begins with the smaller one.
     pub fn random_batch(&self, seed: u64, step: u64, micro: u64, batch: usize) -> Batch {
         let mut draws = Draws::new("residual-zoo-data random batch v1", seed, step, micro);
         let starts = (0..batch).map(|_| draws.below(self.len()));
         self.batch(starts)
     }
 
-    /// `batches` batches of `batch` distinct windows, spaced evenly over the tokens; the same on
-    /// every call.
+    /// Returns `batches` batches of `batch` distinct windows, spaced evenly over the tokens; the same on every call.
     ///
     /// If there are not enough windows, there are fewer batches, all of them full. If there are not
     /// enough for one full batch, there is one smaller batch.
@@ -93,7 +92,7 @@ impl Windows {
             .collect()
     }
 
-    /// The windows at `starts`, which are all below `len`.
+    /// Returns the windows at `starts`, which are all below `len`.
     pub(crate) fn batch(&self, starts: impl Iterator<Item = usize>) -> Batch {
         let time = self.time;
         let (mut inputs, mut targets) = (Vec::new(), Vec::new());
@@ -117,8 +116,8 @@ impl Windows {
     }
 }
 
-/// `batches` lists of `batch` distinct positions below `len`, spaced evenly. There are fewer if
-/// `len` is too small (see [`Windows::even_batches`]).
+/// Returns `batches` lists of `batch` distinct positions below `len`, spaced evenly. There are fewer if `len` is too
+/// small (see [`Windows::even_batches`]).
 pub(crate) fn even_places(len: usize, batches: usize, batch: usize) -> Vec<Vec<usize>> {
     let mut count = batches.saturating_mul(batch).min(len);
     if count == 0 {
@@ -155,7 +154,7 @@ impl Dataset<Window> for Windows {
 mod tests {
     use super::*;
 
-    /// Windows over 0, 1, 2, …, so a token is its own position.
+    /// Makes windows over 0, 1, 2, …, so a token is its own position.
     fn windows(tokens: u32, time: usize) -> Windows {
         Windows::new(Tokens::from_vec((0..tokens).collect()), time, "test data").unwrap()
     }

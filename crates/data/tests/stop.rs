@@ -1,5 +1,5 @@
-//! Work that is given up when the user stops the process. The process is stopped as a whole, so this is one test in a
-//! program of its own.
+//! Tests of work that is abandoned when the user stops the process. The process is stopped as a whole, so this is one
+//! test in a program of its own.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use residual_zoo_data::{
 };
 use residual_zoo_system::stop;
 
-/// A `tokenizer.json` that takes long to build.
+/// Makes a `tokenizer.json` that takes long to build.
 fn large_tokenizer() -> String {
     let words: Vec<String> = (0..1_000_000)
         .map(|id| format!("\"a rather long word {id:012}\":{id}"))

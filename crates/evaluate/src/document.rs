@@ -1,4 +1,4 @@
-//! The questions that a model is asked about a document. They follow the tasks of the same names in EleutherAI's `lm_eval` 0.4.
+//! The questions about a document. They follow the tasks of the same names in EleutherAI's `lm_eval` 0.4.
 
 use std::sync::{Arc, LazyLock};
 
@@ -26,21 +26,21 @@ pub enum Document {
         pairs: Vec<(Arc<String>, Arc<String>)>,
         /// Characters of each choice.
         lengths: Vec<usize>,
-        /// The right one.
+        /// Index of the right choice.
         gold: usize,
     },
     /// The likelihood of a text.
     Roll {
         /// The text.
         text: Arc<String>,
-        /// Its words, and one for white space at each end.
+        /// Number of words, plus one for white space at each end.
         words: usize,
-        /// Its bytes.
+        /// Number of bytes.
         bytes: usize,
     },
 }
 
-/// The kind whose fields these are.
+/// Returns the kind of a task whose documents have these fields.
 pub fn kind_of(fields: &Fields) -> Result<Kind, String> {
     let has = |name: &str| fields.has(name);
     let kind = match () {
@@ -61,12 +61,12 @@ pub fn kind_of(fields: &Fields) -> Result<Kind, String> {
     Ok(kind)
 }
 
-/// The questions about a line of a file.
+/// Makes the questions about a line of a file.
 pub fn document(kind: Kind, fields: &Fields) -> Result<Document, String> {
     match kind {
         Kind::Lambada => {
             let text = fields.text("text")?;
-            // A single word has nothing before it.
+            // A single word has no context.
             let (context, word) = text.rsplit_once(' ').unwrap_or(("", &text));
             Ok(Document::Continue {
                 context: context.into(),
@@ -130,7 +130,7 @@ pub fn document(kind: Kind, fields: &Fields) -> Result<Document, String> {
     }
 }
 
-/// A text that is scored as it is.
+/// Makes a text that is scored unchanged.
 pub fn roll(text: Arc<String>) -> Document {
     Document::Roll {
         words: count_words(&text),
@@ -139,7 +139,7 @@ pub fn roll(text: Arc<String>) -> Document {
     }
 }
 
-/// An article of WikiText. It is scored as ordinary text, but the words and bytes of the original count.
+/// Makes an article of WikiText. It is scored as ordinary text, but the words and bytes of the original count.
 pub fn article(page: String) -> Document {
     let (words, bytes) = (count_words(&page), page.len());
     Document::Roll {
@@ -177,7 +177,7 @@ fn in_range(document: Document) -> Result<Document, String> {
     }
 }
 
-/// The values of a list that has not too many.
+/// Returns the values of a list, which must not have too many.
 fn few<T>(first: First<T>) -> Result<Vec<T>, String> {
     match first.count > MOST_CHOICES {
         true => Err(format!(
@@ -193,7 +193,7 @@ fn texts(json: &RawValue, name: &str) -> Result<Vec<String>, String> {
     few(first.ok_or_else(|| format!("`{name}` is not a list of texts"))?)
 }
 
-/// A number or the text of one, less `first`.
+/// Reads a number, or a string with a number, and subtracts `first`.
 fn index(json: &RawValue, name: &str, first: u64) -> Result<usize, String> {
     let given: Option<u64> = match serde_json::from_str::<String>(json.get()) {
         Ok(text) => strip(&text).parse().ok(),
@@ -209,7 +209,7 @@ fn index(json: &RawValue, name: &str, first: u64) -> Result<usize, String> {
     index.map(|index| index as usize).ok_or_else(problem)
 }
 
-/// The question of the original files of ARC, and its choices.
+/// Returns the question and the choices of an original file of ARC.
 fn original(question: &RawValue) -> Result<(String, Option<&RawValue>), String> {
     #[derive(Deserialize)]
     struct Question<'a> {
@@ -222,7 +222,7 @@ fn original(question: &RawValue) -> Result<(String, Option<&RawValue>), String> 
     Ok((found.stem.ok_or(problem)?, found.choices))
 }
 
-/// The answers and their labels: two lists, or in the original files a list of pairs.
+/// Returns the answers and their labels. They are two lists or, in the original files, a list of pairs.
 fn arc_choices(choices: &RawValue) -> Result<(Vec<String>, Vec<String>), String> {
     #[derive(Deserialize)]
     struct Lists<'a> {
@@ -253,14 +253,14 @@ fn arc_choices(choices: &RawValue) -> Result<(Vec<String>, Vec<String>), String>
     Ok(pairs.unzip())
 }
 
-/// A text of HellaSwag without the marks of WikiHow.
+/// Removes the marks of WikiHow from a text of HellaSwag.
 fn clean(text: String) -> String {
     static MARKS: LazyLock<Regex> = LazyLock::new(|| pattern(r"\[.*?\]"));
     let text = strip(&text).replace(" [title]", ". ");
     MARKS.replace_all(&text, "").replace("  ", " ")
 }
 
-/// An article of WikiText as ordinary text.
+/// Turns an article of WikiText into ordinary text.
 fn detokenized(page: String) -> String {
     static BRACKETS: LazyLock<[(Regex, &str); 6]> = LazyLock::new(|| {
         let within = |open: &str, no_close: &str, close: &str| {

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use residual_zoo_data::DataError;
 
-/// Why a task cannot be read or evaluated.
+/// The reason why a task cannot be read or evaluated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file is no task of its kind.
+    /// A file is not a task of its kind.
     #[error("`{}`{}: {problem}", path.display(), line.map_or(String::new(), |line| format!(", line {line}")))]
     Task {
         /// The file.
@@ -28,7 +28,7 @@ pub enum Error {
         /// The problem.
         problem: String,
     },
-    /// The evaluation was stopped. What was scored is kept.
+    /// The evaluation was stopped. Scores so far are kept.
     #[error("stopped; to continue: repeat the command")]
     Stopped,
     /// The data cannot be read.
@@ -40,7 +40,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the user can fix it by other input.
+    /// Whether the user can fix the error by other input.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Data(error) => error.is_bad_input(),

@@ -22,9 +22,9 @@ use crate::task::{Kind, Task};
 pub struct Options {
     /// The directory of samples and results.
     pub directory: PathBuf,
-    /// Requests of equal lengths that are scored at once.
+    /// Number of requests of equal lengths that are scored at once.
     pub batch: usize,
-    /// Tokens of a long text that each window predicts; `None` is as many as the model reads.
+    /// Number of tokens of a long text that each window predicts; `None` means as many as the model reads.
     pub stride: Option<usize>,
 }
 
@@ -47,8 +47,8 @@ pub struct Results {
     pub notes: Vec<String>,
 }
 
-/// Takes the progress of an evaluation: the task, the requests that are done, and all of them. While documents are read,
-/// both numbers are 0. Returns false to stop the evaluation.
+/// Receives the progress of an evaluation: the task, the number of scored requests, and the number of all. While
+/// documents are read, both numbers are 0. Returns false to stop the evaluation.
 pub type OnProgress<'a> = &'a mut dyn FnMut(&str, usize, usize) -> bool;
 
 /// Evaluates the newest checkpoint of `run` on `tasks`, and writes `results.json`, in the layout of `lm_eval`, and the
@@ -71,10 +71,10 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
     let path = options.directory.join("results.json");
     let (mut written, mut is_of_others) = previous(&path, &weights)?;
     let requests = Requests::new(run, options);
-    // Told where requests are made, and where they are scored.
+    // Both the reading of documents and the scoring report progress.
     let progress = RefCell::new(progress);
     let reads = |task: &Task| (*progress.borrow_mut())(&task.name, 0, 0);
-    // A document that cannot be scored is noticed before anything is.
+    // Finds a document that cannot be scored before anything is scored.
     let counts = tasks
         .iter()
         .map(|task| counts(task, &requests, &mut || reads(task)))
@@ -100,7 +100,7 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
         drop(counts);
         let found: Vec<Found> = samples.found.into_iter().flatten().collect();
         let mut notes = samples.notes;
-        // An evaluation that was stopped before has moved nothing, so its note is not lost.
+        // Moves the file only after a task is done, so a stopped evaluation does not lose the note.
         if std::mem::take(&mut is_of_others) {
             notes.push(format!(
                 "the results of other weights are in {} now",
@@ -123,12 +123,12 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
     Ok(all)
 }
 
-/// Checks that a model that reads `context` tokens of `tokenizer` can score all documents of `tasks`, as long as it
-/// `goes_on`.
+/// Checks that a model that reads `context` tokens of `tokenizer` can score all documents of `tasks`. The check ends
+/// early when `goes_on` returns false.
 ///
 /// # Errors
 ///
-/// The first document that it cannot score, and why; [`Error::Stopped`].
+/// The first document that the model cannot score, and why; [`Error::Stopped`].
 pub fn check(
     tasks: &[Task],
     tokenizer: &Tokenizer,
@@ -145,7 +145,7 @@ pub fn check(
         .try_for_each(|task| counts(task, &requests, &mut goes_on).map(drop))
 }
 
-/// The number of requests of each document of `task`.
+/// Returns the number of requests of each document of `task`.
 fn counts(task: &Task, requests: &Requests, goes_on: GoesOn) -> Result<Vec<u32>, Error> {
     let mut counts = vec![0; task.len()];
     for (number, count) in counts.iter_mut().enumerate() {
@@ -173,10 +173,11 @@ impl<'a> Requests<'a> {
     }
 }
 
-/// Most bytes of a file of results. Each task takes about a thousand.
+/// Most bytes of a file of results. A task takes about a thousand.
 const MOST_RESULTS: u64 = 4 << 20;
 
-/// The results in the file `path`, if they are of the same weights, and whether there are others.
+/// Returns the results in the file `path`, if they are of the same weights, and whether the file has results of other
+/// weights.
 fn previous(path: &Path, weights: &str) -> Result<(Value, bool), Error> {
     let Ok(metadata) = fs::symlink_metadata(path) else {
         return Ok((json!({}), false));

@@ -1,4 +1,4 @@
-//! The fields of a line of JSON. Those that no task has are skipped, and none is kept twice.
+//! The fields of a line of JSON. Fields that no task has are skipped, and repeated fields are kept once.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// The fields that tasks have.
+/// Names of the fields that tasks have.
 const KNOWN: [&str; 17] = [
     "activity_label",
     "answer",
@@ -29,15 +29,15 @@ const KNOWN: [&str; 17] = [
     "text",
 ];
 
-/// Most names of fields that an error shows.
+/// Most field names that an error shows.
 const SHOWN: usize = 12;
 
 /// The fields of a line.
 #[derive(Default)]
 pub struct Fields<'a> {
-    /// The text of those that tasks have.
+    /// The JSON of the known fields.
     known: BTreeMap<&'static str, &'a RawValue>,
-    /// The first names.
+    /// The first names in the line.
     pub names: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
                 let mut fields = Fields::default();
                 while let Some(name) = map.next_key::<String>()? {
                     match KNOWN.iter().find(|known| **known == name) {
-                        // As in Python, the last one of a name counts.
+                        // As in Python, the last of equal names counts.
                         Some(known) => _ = fields.known.insert(known, map.next_value()?),
                         None => _ = map.next_value::<IgnoredAny>()?,
                     }
@@ -88,27 +88,27 @@ impl<'a> Fields<'a> {
         self.known.contains_key(name)
     }
 
-    /// The JSON of the field `name`.
+    /// Returns the JSON of the field `name`.
     ///
     /// # Errors
     ///
-    /// If there is none.
+    /// If there is no such field.
     pub fn get(&self, name: &str) -> Result<&'a RawValue, String> {
         let found = self.known.get(name).copied();
         found.ok_or_else(|| format!("no field `{name}`"))
     }
 
-    /// The text of the field `name`.
+    /// Returns the text of the field `name`.
     ///
     /// # Errors
     ///
-    /// If there is none, or it is no text.
+    /// If there is no such field, or it is not a string.
     pub fn text(&self, name: &str) -> Result<String, String> {
         text(self.get(name)?, name)
     }
 }
 
-/// A text.
+/// Reads a string; `name` is for errors.
 pub fn text(json: &RawValue, name: &str) -> Result<String, String> {
     serde_json::from_str(json.get()).map_err(|e| match json.get().starts_with('"') {
         true => format!("`{name}` cannot be read: {}", problem(&e)),
@@ -121,7 +121,7 @@ pub fn is_object(json: &RawValue) -> bool {
     json.get().starts_with('{')
 }
 
-/// The beginning of a JSON value or a name, for an error.
+/// Returns the beginning of a JSON value or a name, for an error.
 pub fn brief(text: &str) -> String {
     match text.char_indices().nth(40) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -129,16 +129,16 @@ pub fn brief(text: &str) -> String {
     }
 }
 
-/// The first values of a list, and how many there are.
+/// The first values of a list, and the number of all values.
 pub struct First<T> {
-    /// The first ones.
+    /// The first values.
     pub kept: Vec<T>,
-    /// The number of all.
+    /// The number of all values.
     pub count: usize,
 }
 
 impl<T: for<'de> Deserialize<'de>> First<T> {
-    /// At most `most` values of a list, which has at least one.
+    /// Reads at most `most` values of a list. Returns `None` if `json` is not a list, or an empty one.
     pub fn read(json: &RawValue, most: usize) -> Option<Self> {
         let mut deserializer = serde_json::Deserializer::from_str(json.get());
         let first = Most(most, std::marker::PhantomData).deserialize(&mut deserializer);

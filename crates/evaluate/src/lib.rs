@@ -1,8 +1,8 @@
 //! Standard evaluation of a run: perplexity of texts, last words, multiple choice.
 //!
-//! A [`Task`] is a file of documents. What is asked about a document becomes token requests, each the likelihood of a
-//! continuation of a context. [`evaluate()`] scores them and writes the metrics with their standard errors, in the layout
-//! of EleutherAI's `lm_eval`, whose tasks these follow.
+//! A [`Task`] is a file of documents. The questions about a document become token requests, each for the likelihood of
+//! a continuation of a context. [`evaluate()`] scores them and writes the metrics with their standard errors, in the
+//! layout of EleutherAI's `lm_eval`, whose tasks these follow.
 
 #![forbid(unsafe_code)]
 
@@ -22,4 +22,6 @@ pub use document::Document;
 pub use error::Error;
 pub use evaluation::{OnProgress, Options, Results, check, evaluate};
 pub use metric::{Metric, Sample};
+pub use score::MOST_LOGITS;
+pub use scoring::most_rows;
 pub use task::{KINDS, Kind, Task};

@@ -12,11 +12,11 @@ use crate::task::{Kind, Task};
 pub struct Sample {
     /// The number of the document.
     pub doc_id: usize,
-    /// The log-likelihoods of its continuations, in nats. A text has one, the sum over its windows.
+    /// The log-likelihoods of the continuations, in nats. A text has one, the sum over its windows.
     pub log_likelihoods: Vec<f64>,
     /// For each continuation, whether it consists of the most likely tokens.
     pub is_greedy: Vec<bool>,
-    /// Tokens that were predicted.
+    /// Number of predicted tokens.
     pub tokens: usize,
     /// Whether the document is a text, with one log-likelihood for all its windows.
     #[serde(skip)]
@@ -24,7 +24,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// A sample without scores. For a text without tokens, it is complete.
+    /// Makes a sample without scores. For a text without tokens, it is complete.
     pub(crate) fn new(doc_id: usize, document: &Document) -> Self {
         let of_text = matches!(document, Document::Roll { .. });
         Self {
@@ -36,7 +36,7 @@ impl Sample {
         }
     }
 
-    /// Adds the score of the next request, which predicts so many tokens.
+    /// Adds the score of the next request, which predicts `tokens` tokens.
     pub(crate) fn add(&mut self, score: &Score, tokens: usize) {
         self.tokens += tokens;
         match (
@@ -60,7 +60,7 @@ impl Sample {
         self.log_likelihoods.iter().all(|value| value.is_finite())
     }
 
-    /// Whether this can be the sample of `document`.
+    /// Whether the sample can be of `document`.
     pub(crate) fn is_of(&self, document: &Document) -> bool {
         let (count, least) = match document {
             Document::Choose { pairs, .. } => (pairs.len(), 1),
@@ -75,7 +75,8 @@ impl Sample {
     }
 }
 
-/// A number of tokens, words or bytes of a document. There are millions of short documents, and none has more.
+/// Counts tokens, words or bytes of a document in 32 bits. There are millions of short documents, and no document has
+/// more.
 fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -88,12 +89,13 @@ pub(crate) struct Found {
     tokens: u32,
     /// Whether the continuation or the choice is right.
     is_right: bool,
-    /// Whether the choice with the highest likelihood for its length is right.
+    /// Whether the choice with the highest likelihood per length is right.
     is_right_by_length: bool,
 }
 
 impl Found {
-    /// Takes from `sample` what the metrics of `document` need. The sample must have the right numbers of values.
+    /// Returns the part of `sample` that the metrics of `document` need. The sample must have the right number of
+    /// values.
     pub fn of(document: &Document, sample: &Sample) -> Self {
         let values = &sample.log_likelihoods;
         let (is_right, is_right_by_length) = match document {
@@ -125,11 +127,11 @@ pub struct Metric {
     pub value: f64,
     /// Its standard error; `None` with a single document.
     pub error: Option<f64>,
-    /// Whether more is better.
+    /// Whether higher values are better.
     pub higher_is_better: bool,
 }
 
-/// The metrics of `task`, from what was found of its documents, in their order.
+/// Computes the metrics of `task` from the samples of its documents, in order.
 ///
 /// # Errors
 ///
@@ -151,7 +153,7 @@ pub(crate) fn metrics(task: &Task, found: &[Found]) -> Result<Vec<Metric>, Error
             exponential("perplexity", mean(likelihoods())),
             share("acc", |found| found.is_right),
         ],
-        // Its choices are contexts, whose lengths do not count.
+        // The choices are contexts, whose lengths do not count.
         Kind::WinoGrande => vec![share("acc", |found| found.is_right)],
         Kind::HellaSwag | Kind::Piqa | Kind::Arc => vec![
             share("acc", |found| found.is_right),
@@ -182,7 +184,7 @@ pub(crate) fn metrics(task: &Task, found: &[Found]) -> Result<Vec<Metric>, Error
     })
 }
 
-/// exp(−mean). Its error is exp(−mean) times the error of the mean.
+/// Returns exp(−mean). Its error is exp(−mean) times the error of the mean.
 fn exponential(name: &'static str, (mean, error): (f64, Option<f64>)) -> Metric {
     let perplexity = (-mean).exp();
     lower(name, perplexity, error.map(|error| error * perplexity))
@@ -202,7 +204,7 @@ fn lower(name: &'static str, value: f64, error: Option<f64>) -> Metric {
     }
 }
 
-/// The first of the largest values, as numpy's `argmax`.
+/// Returns the place of the first of the largest values, like numpy's `argmax`.
 fn first_largest(values: &[f64]) -> usize {
     let places = 0..values.len();
     places
@@ -216,13 +218,13 @@ fn first_largest(values: &[f64]) -> usize {
         .unwrap_or(0)
 }
 
-/// The mean and its standard error.
+/// Returns the mean and its standard error.
 fn mean(values: impl Iterator<Item = f64> + Clone) -> (f64, Option<f64>) {
     ratio(values.map(|value| (value, 1.0)))
 }
 
-/// Σ a / Σ b and its standard error over the documents, linearised: the deviation of a document is (a − ratio · b) / mean b.
-/// Returns 0 if there is nothing to divide by.
+/// Returns Σ a / Σ b and its standard error over the documents, linearised: the deviation of a document is (a − ratio ·
+/// b) / mean b. Returns 0 if Σ b is 0.
 fn ratio(pairs: impl Iterator<Item = (f64, f64)> + Clone) -> (f64, Option<f64>) {
     let count = pairs.clone().count();
     let n = count as f64;
@@ -253,13 +255,13 @@ mod tests {
     fn long_texts_weigh_more() {
         let (value, error) = ratio([(-10.0, 10.0), (-40.0, 30.0)].into_iter());
         assert!((value + 1.25).abs() < 1e-12);
-        // Deviations 2.5 and −2.5 of 20 on average.
+        // The deviations are 2.5 and −2.5, and the mean is 20.
         assert!((error.unwrap() - (12.5_f64 / 2.0).sqrt() / 20.0).abs() < 1e-12);
     }
 
     #[test]
     fn an_empty_text_counts_only_with_its_words() {
-        // As in lm_eval: its log-likelihood is 0, and it has one word.
+        // As in lm_eval, the log-likelihood of an empty text is 0, and it has one word.
         let (value, error) = ratio([(-10.0, 2.0), (0.0, 1.0)].into_iter());
         assert!((value + 10.0 / 3.0).abs() < 1e-12 && error.is_some());
         assert_eq!(ratio([(0.0, 0.0)].into_iter()), (0.0, None));

@@ -1,4 +1,4 @@
-//! Operations on texts as Python does them, where Rust differs. `lm_eval` is written in Python.
+//! Operations on texts as in Python, where Rust differs. `lm_eval` is written in Python.
 
 use std::sync::LazyLock;
 
@@ -7,23 +7,23 @@ use regex::Regex;
 /// White space of Python's regular expressions, as a class of Rust's.
 pub const SPACE: &str = r"[\s\x1c-\x1f]";
 
-/// Whether `str.isspace` holds. Python has the four separators of ASCII, which Unicode does not count.
+/// Whether `str.isspace` holds. Python counts the four separators of ASCII, which Unicode does not.
 pub fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }
 
-/// The text without white space at its ends, as by `str.strip`.
+/// Removes white space at the ends of a text, as `str.strip` does.
 pub fn strip(text: &str) -> &str {
     text.trim_matches(is_space)
 }
 
-/// The length of `re.split(r"\s+", text)`: the words, and one for white space at each end.
+/// Returns the length of `re.split(r"\s+", text)`: the words, and one for white space at each end.
 pub fn count_words(text: &str) -> usize {
     static SPACES: LazyLock<Regex> = LazyLock::new(|| pattern(&format!("{SPACE}+")));
     SPACES.split(text).count()
 }
 
-/// The first letter in title case, all others small, as by `str.capitalize`.
+/// Returns the text with its first letter in title case and all others in lower case, as `str.capitalize` does.
 pub fn capitalize(text: &str) -> String {
     let mut chars = text.chars();
     let Some(first) = chars.next() else {
@@ -39,14 +39,14 @@ pub fn capitalize(text: &str) -> String {
                 .filter_map(char::from_u32),
         ),
     }
-    // Whether a sigma is final depends on the letters around it, of which the first may be one.
+    // Whether a sigma is final depends on the letters around it. The first letter may be one of them.
     let small = text.to_lowercase();
     let of_first: usize = first.to_lowercase().map(char::len_utf8).sum();
     capital.push_str(&small[of_first..]);
     capital
 }
 
-/// A regular expression of this crate.
+/// Compiles a regular expression of this crate.
 pub fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap_or_else(|e| unreachable!("{e}"))
 }
@@ -61,7 +61,7 @@ mod tests {
             .filter(|c| is_space(*c))
             .map(u32::from)
             .collect();
-        // What `chr(i).isspace()` holds for.
+        // The characters for which `chr(i).isspace()` holds.
         let expected: Vec<u32> = [
             0x9..=0xd,
             0x1c..=0x20,
@@ -147,12 +147,12 @@ mod tests {
 
     #[test]
     fn the_first_letter_has_title_case() {
-        // All characters whose `str.capitalize` is not their `str.upper`, but for two ranges.
+        // All characters whose `str.capitalize` differs from their `str.upper`, except for two ranges.
         let others = "ß:Ss Ǆ:ǅ ǅ:ǅ ǆ:ǅ Ǉ:ǈ ǈ:ǈ ǉ:ǈ Ǌ:ǋ ǋ:ǋ ǌ:ǋ Ǳ:ǲ ǲ:ǲ ǳ:ǲ և:Եւ ᾲ:Ὰ\u{345} ᾳ:ᾼ ᾴ:Ά\u{345} ᾷ:Α\u{342}\u{345} ᾼ:ᾼ ῂ:Ὴ\u{345} ῃ:ῌ ῄ:Ή\u{345} ῇ:Η\u{342}\u{345} ῌ:ῌ ῲ:Ὼ\u{345} ῳ:ῼ ῴ:Ώ\u{345} ῷ:Ω\u{342}\u{345} ῼ:ῼ ﬀ:Ff ﬁ:Fi ﬂ:Fl ﬃ:Ffi ﬄ:Ffl ﬅ:St ﬆ:St ﬓ:Մն ﬔ:Մե ﬕ:Մի ﬖ:Վն ﬗ:Մխ";
         let others = others.split(' ').map(|pair| pair.split_once(':').unwrap());
         let others: std::collections::BTreeMap<&str, &str> = others.collect();
         for c in '\0'..=char::MAX {
-            // Letters that are newer than the Unicode of Python 3.11.
+            // These letters are newer than the Unicode of Python 3.11.
             if matches!(u32::from(c), 0x1c89..=0x1c8a | 0xa7cb..=0xa7dc | 0x10d50..=0x10d85 | 0x16ea0..=0x16ed3)
             {
                 continue;

@@ -8,35 +8,35 @@ use crate::Error;
 use crate::document::Document;
 use crate::python::is_space;
 
-/// A continuation of a context whose likelihood is asked for.
+/// A request for the likelihood of a continuation of a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The number of the document.
     pub document: usize,
     /// Tokens of the document, which the windows of a long text share.
     tokens: Arc<Vec<u32>>,
-    /// The places where the context begins, where the continuation begins, and where it ends.
+    /// The places at which the context begins, the continuation begins, and the continuation ends.
     places: [usize; 3],
 }
 
 impl Request {
-    /// The tokens before, at least one.
+    /// Returns the context, at least one token.
     pub fn context(&self) -> &[u32] {
         let [start, cut, _] = self.places;
         &self.tokens[start..cut]
     }
 
-    /// The tokens, at least one.
+    /// Returns the continuation, at least one token.
     pub fn continuation(&self) -> &[u32] {
         let [_, cut, end] = self.places;
         &self.tokens[cut..end]
     }
 }
 
-/// Takes a request. An error ends the making of others.
+/// Receives a request. An error ends the making of further requests.
 pub type Take<'a> = &'a mut dyn FnMut(Request) -> Result<(), Error>;
 
-/// Returns false when no more requests are to be made.
+/// Returns false when no more requests should be made.
 pub type GoesOn<'a> = &'a mut dyn FnMut() -> bool;
 
 /// The maker of requests.
@@ -46,7 +46,7 @@ pub struct Requests<'a> {
     pub tokenizer: &'a Tokenizer,
     /// The most tokens that the model reads.
     pub most: usize,
-    /// Tokens of a long text that each window predicts.
+    /// Number of tokens of a long text that each window predicts.
     pub stride: usize,
 }
 
@@ -61,9 +61,9 @@ struct Read<'a> {
     text: &'a str,
     /// White space at its end, which belongs to the continuation.
     space: &'a str,
-    /// The number of its tokens.
+    /// Number of the context's tokens.
     count: usize,
-    /// The last ones, as many as the model can read.
+    /// The last tokens, as many as the model can read.
     last: Vec<u32>,
 }
 
@@ -125,7 +125,7 @@ impl Requests<'_> {
         // White space at the end of a context often belongs to the next token.
         let (mut text, space) = context.split_at(context.trim_end_matches(is_space).len());
         if self.tokenizer.is_bytes() {
-            // What the model cannot read need not be tokenized.
+            // Text that the model cannot read need not be tokenized.
             text = &text[text.floor_char_boundary(text.len().saturating_sub(self.most + 1))..];
         }
         let mut last = match text {
@@ -143,8 +143,8 @@ impl Requests<'_> {
         })
     }
 
-    /// The request of a continuation. It has the tokens of both together that follow those of the context. A context
-    /// that is too long loses its beginning.
+    /// Makes the request of a continuation. Context and continuation are tokenized together; the tokens after those of
+    /// the context are the continuation. A context that is too long loses its beginning.
     fn pair(
         &self,
         document: usize,
@@ -180,8 +180,8 @@ impl Requests<'_> {
         })
     }
 
-    /// The requests of a text. Each window predicts the next tokens, after as many tokens before as there is room for;
-    /// the first one begins with the token between documents.
+    /// Makes the requests of a text. Each window predicts the next tokens, after as many earlier tokens as fit. The
+    /// first window begins with the token between documents.
     fn roll(
         &self,
         document: usize,
@@ -189,7 +189,7 @@ impl Requests<'_> {
         take: Take,
         goes_on: GoesOn,
     ) -> Result<(), Failure> {
-        // The tokens from number `from` on that are needed. The first one is not predicted.
+        // `kept` has the tokens from number `from` on that are still needed. The first token is not predicted.
         let (mut kept, mut from) = (vec![self.tokenizer.first_id()], 0);
         let (mut done, mut count) = (1, 0);
         let mut rest = text;
@@ -211,8 +211,8 @@ impl Requests<'_> {
                 let end = (done + new).min(there);
                 let start = match done {
                     1 => 0,
-                    // The window has as many tokens as the model reads, and one more that is only predicted. It does
-                    // not have the first one.
+                    // The window has as many tokens as the model reads, and a last token that is only predicted. It no
+                    // longer has the token between documents.
                     _ => (end - 1).saturating_sub(self.most).max(1),
                 };
                 take(Request {
@@ -249,7 +249,7 @@ impl Requests<'_> {
     }
 }
 
-/// Why there are no requests.
+/// The reason why there are no requests.
 enum Failure {
     /// The document cannot be scored.
     Wrong(String),
@@ -296,7 +296,7 @@ mod tests {
             .collect()
     }
 
-    /// The requests of a document, or what is wrong with it.
+    /// Returns the requests of a document, or the problem with it.
     fn made(requests: &Requests, document: &Document) -> Result<Vec<Request>, String> {
         let mut all = Vec::new();
         let mut take = |request| {
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn windows_predict_each_token_once() {
-        // As lm_eval's windows, which predict as many tokens as fit.
+        // The windows are those of lm_eval, which predict as many tokens as fit.
         assert_eq!(
             roll("abcdefgh", 4, 4),
             pairs(&[("\0", "abcd"), ("d", "efgh")])
@@ -351,12 +351,13 @@ mod tests {
         let requests = requests(&tokenizer, 8, 8);
         let good = |context, continuation| pair(&requests, context, continuation).unwrap();
         assert_eq!(good("ab", " cd"), ("ab".into(), " cd".into()));
-        // Space at the end of the context moves to the continuation, also what only Python takes for space.
+        // White space at the end of the context moves to the continuation, also if only Python counts it as white
+        // space.
         assert_eq!(good("ab ", "cd"), ("ab".into(), " cd".into()));
         assert_eq!(good("ab\x1c", "cd"), ("ab".into(), "\x1ccd".into()));
         assert_eq!(good("", "cd"), ("\0".into(), "cd".into()));
         assert_eq!(good(" ", "cd"), ("\0".into(), " cd".into()));
-        // The token that stands for no context is not predicted after itself.
+        // The token that stands for an empty context is not predicted after itself.
         assert_eq!(good("", "\0cd"), ("\0".into(), "cd".into()));
         // Eight tokens are read, and the ninth is predicted.
         assert_eq!(good("abcdefghij", "xyz"), ("efghij".into(), "xyz".into()));

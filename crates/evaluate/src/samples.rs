@@ -1,7 +1,8 @@
-//! The file of samples of a task. What is scored is written at once, so an evaluation that was stopped continues.
+//! The file of samples of a task. Scores are written at once, so an evaluation that was stopped continues.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use residual_zoo_runs::{Error as RunError, disk};
@@ -11,7 +12,7 @@ use crate::Error;
 use crate::metric::{Found, Sample};
 use crate::task::Task;
 
-/// The first line of a file of samples: what they are of.
+/// The first line of a file of samples: the task, the weights and the settings of the samples.
 #[derive(PartialEq, Serialize, Deserialize)]
 pub struct Heading {
     /// The name of the task.
@@ -35,14 +36,16 @@ const MOST: u64 = 1 << 16;
 pub struct Samples {
     path: PathBuf,
     file: fs::File,
-    /// The sample of each document of the task; `None` where it is not scored yet.
+    /// The first line.
+    heading: String,
+    /// The sample of each document of the task; `None` if it is not scored yet.
     pub found: Vec<Option<Found>>,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 impl Samples {
-    /// Opens the file in `directory` with the samples of `task`. A file with samples of something else is set aside.
+    /// Opens the file in `directory` with the samples of `task`. A file with other samples is set aside.
     ///
     /// # Errors
     ///
@@ -60,6 +63,7 @@ impl Samples {
             true => read(&path, task, heading, (&mut found, &mut notes), goes_on)?,
             false => None,
         };
+        let line = json_line(heading);
         let keep = match keep {
             Some(keep) => keep,
             None => {
@@ -70,7 +74,6 @@ impl Samples {
                         aside.display()
                     ));
                 }
-                let line = json_line(heading);
                 disk::replace(&path, line.as_bytes())?;
                 line.len() as u64
             }
@@ -85,6 +88,7 @@ impl Samples {
         Ok(Self {
             file: disk::open_to_append(&path, keep)?,
             path,
+            heading: line,
             found,
             notes,
         })
@@ -96,14 +100,15 @@ impl Samples {
     ///
     /// I/O errors.
     pub fn add(&mut self, sample: &Sample, found: Found) -> Result<(), Error> {
-        disk::append(&mut self.file, &self.path, json_line(sample).as_bytes())?;
+        let line = sealed(&self.heading, &json_line(sample));
+        disk::append(&mut self.file, &self.path, line.as_bytes())?;
         self.found[sample.doc_id] = Some(found);
         Ok(())
     }
 }
 
-/// Reads the samples in the file `path`, and returns how many bytes of it are whole lines. `None` if they are of
-/// something else.
+/// Reads the samples in the file `path`, and returns the number of bytes of its whole lines. `None` if the samples have
+/// another heading.
 fn read(
     path: &Path,
     task: &Task,
@@ -120,33 +125,90 @@ fn read(
     let Some(first) = first.filter(is_same) else {
         return Ok(None);
     };
-    let (mut keep, mut damaged) = (first.len() as u64, 0);
+    let heading = json_line(heading);
+    let (mut keep, mut damaged) = (first.len() as u64, Damaged::default());
     while let Some(line) = lines.next()? {
-        let Ok(sample) = serde_json::from_str::<Sample>(&line) else {
-            break;
-        };
-        keep += line.len() as u64;
-        // Samples of another limit stay in the file.
-        if let Some(place) = found.get_mut(sample.doc_id) {
-            let document = task.document(sample.doc_id)?;
-            let is_good = sample.is_of(&document);
-            *place = is_good.then(|| Found::of(&document, &sample));
-            damaged += usize::from(!is_good);
-        }
         if !goes_on() {
             return Err(Error::Stopped);
         }
+        let from = keep;
+        keep += line.len() as u64;
+        let sample = serde_json::from_str::<Sample>(&line).ok();
+        let Some(sample) = sample.filter(|_| is_sealed(&heading, &line)) else {
+            damaged.add(from..keep);
+            continue;
+        };
+        // Samples of another limit stay in the file.
+        if let Some(place) = found.get_mut(sample.doc_id) {
+            let document = task.document(sample.doc_id)?;
+            match sample.is_of(&document) {
+                true => *place = Some(Found::of(&document, &sample)),
+                false => damaged.add(from..keep),
+            }
+        }
     }
-    if damaged > 0 {
-        notes.push(format!(
-            "{damaged} samples in {} are damaged and were scored again",
-            path.display()
-        ));
+    if damaged.lines == 0 {
+        return Ok(Some(keep));
     }
-    Ok(Some(keep))
+    notes.push(format!(
+        "{} samples in {} were damaged, or changed by another program, and were scored again",
+        damaged.lines,
+        path.display()
+    ));
+    without(path, keep, &damaged.parts).map(Some)
 }
 
-/// The whole lines of a file, up to one that is too long.
+/// Lines of a file that are damaged.
+#[derive(Default)]
+struct Damaged {
+    /// Their number.
+    lines: usize,
+    /// Their places in the file, in order. Adjacent lines are one part.
+    parts: Vec<Range<u64>>,
+}
+
+impl Damaged {
+    fn add(&mut self, line: Range<u64>) {
+        self.lines += 1;
+        match self.parts.last_mut() {
+            Some(last) if last.end == line.start => last.end = line.end,
+            _ => self.parts.push(line),
+        }
+    }
+}
+
+/// Leaves the ranges `damaged` out of the first `keep` bytes of a file. Returns its length.
+fn without(path: &Path, keep: u64, damaged: &[Range<u64>]) -> Result<u64, Error> {
+    let content = fs::read(path).map_err(RunError::io("read", path))?;
+    let starts = std::iter::once(0).chain(damaged.iter().map(|range| range.end));
+    let ends = damaged.iter().map(|range| range.start).chain([keep]);
+    let parts = starts.zip(ends);
+    let parts = parts.filter_map(|(start, end)| content.get(start as usize..end as usize));
+    let left = parts.collect::<Vec<_>>().concat();
+    disk::replace(path, &left)?;
+    Ok(left.len() as u64)
+}
+
+/// Comes before the hash in the line of a sample.
+const SEAL: &str = ",\"blake3\":\"";
+
+/// The line of a sample, an object of JSON, with a hash of itself and of the file's heading. Other programs can change
+/// a file, and an evaluation that continues believes only what it has written.
+fn sealed(heading: &str, sample: &str) -> String {
+    let sample = sample.trim_end().trim_end_matches('}');
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(heading.as_bytes()).update(sample.as_bytes());
+    let hash = hasher.finalize().to_hex();
+    format!("{sample}{SEAL}{}\"}}\n", &hash[..32])
+}
+
+/// Whether a line is as [`sealed`] made it.
+fn is_sealed(heading: &str, line: &str) -> bool {
+    let sample = line.rsplit_once(SEAL);
+    sample.is_some_and(|(sample, _)| sealed(heading, sample) == line)
+}
+
+/// The whole lines of a file, up to the first line that is too long.
 struct Lines<'a>(BufReader<fs::File>, &'a Path);
 
 impl Lines<'_> {
@@ -154,7 +216,7 @@ impl Lines<'_> {
         let mut line = String::new();
         let read = (&mut self.0).take(MOST).read_line(&mut line);
         match read {
-            // Bytes that are no text end the whole lines too.
+            // Bytes that are not text also end the whole lines.
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Ok(None),
             Err(error) => Err(RunError::io("read", self.1)(error).into()),
             Ok(_) => Ok(Some(line).filter(|line| line.ends_with('\n'))),
@@ -166,11 +228,11 @@ fn json_line(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
 }
 
-/// Refuses links and what is no regular file, because reading them may never end.
+/// Refuses links and special files, because reading them may never end.
 ///
 /// # Errors
 ///
-/// The path of the file, and what to do.
+/// The path of the file, and how to fix it.
 pub fn check_is_file(path: &Path) -> Result<(), Error> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.is_file() => Err(Error::Task {

@@ -13,7 +13,7 @@ use crate::request::Request;
 pub struct Score {
     /// The logarithm of the probability of the continuation, in nats.
     pub log_likelihood: f64,
-    /// Whether each of its tokens is the most likely one.
+    /// Whether each token of the continuation is the most likely one.
     pub is_greedy: bool,
 }
 
@@ -27,18 +27,19 @@ impl Score {
 
 /// Requests that are scored together: the places of the requests, by rows.
 ///
-/// Either the rows have a continuation each, and contexts and continuations of equal lengths. Or there is one row, with
-/// several continuations of the same context.
+/// There are two forms. Either each row has one continuation, and contexts and continuations have equal lengths. Or
+/// there is one row, with several continuations of the same context.
 pub type Batch = Vec<Vec<usize>>;
 
-/// Most logits that are computed at once.
-const MOST_LOGITS: usize = 1 << 24;
+/// Most logits that are computed at once, unless a single token of each row has more.
+pub const MOST_LOGITS: usize = 1 << 24;
 
-/// Most continuations of one context that are scored together. The windows of a text that repeats itself can be many.
+/// Most continuations of one context that are scored together. A text that repeats itself can have many windows with
+/// the same context.
 const MOST_SHARED: usize = 256;
 
-/// Puts requests together. Those of a document with the same context share it; of others, at most `rows` go together.
-/// Nothing is padded: an appended token changes what a recurrence computes before it.
+/// Groups requests into batches. Requests of a document with the same context share it. Of the others, at most `rows`
+/// go together. Nothing is padded: an appended token changes earlier results of a recurrence.
 pub fn batches(requests: &[Request], rows: usize) -> Vec<Batch> {
     let mut shared: BTreeMap<(usize, &[u32]), Vec<usize>> = BTreeMap::new();
     for (place, request) in requests.iter().enumerate() {
@@ -58,15 +59,15 @@ pub fn batches(requests: &[Request], rows: usize) -> Vec<Batch> {
     for groups in equal.into_values() {
         batches.extend(groups.chunks(rows.max(1)).map(<[_]>::to_vec));
     }
-    // In the order of the documents, so that those that are scored are the first ones.
+    // In the order of the documents, so that the first documents are scored first.
     batches.sort_by_key(|batch| batch[0][0]);
     batches
 }
 
-/// Scores a batch of `requests`: the places and their scores.
+/// Scores a batch of `requests`. Returns the places of the requests and their scores.
 ///
-/// The context is read once, without computing its logits. Each continuation goes on from a copy of the cache. If the
-/// model `revises` what it has read, each sequence is read as a whole, as in training.
+/// The context is read once, without computing its logits. Each continuation starts from a copy of the cache. If the
+/// model `revises` earlier positions, each sequence is read as a whole, as in training.
 pub fn score<B: Backend, M: LanguageModel<B>>(
     model: &M,
     revises: bool,
@@ -80,7 +81,7 @@ pub fn score<B: Backend, M: LanguageModel<B>>(
         let next = model.predict(ids::<B>(&contexts, device), &mut cache);
         (next, cache)
     });
-    // What each row continues with: all first continuations, then all second ones.
+    // The continuations by round: all first continuations, then all second ones.
     let count = batch.iter().map(Vec::len).max().unwrap_or(0);
     let mut scores = Vec::new();
     for turn in 0..count {

@@ -14,17 +14,24 @@ use crate::samples::Samples;
 use crate::score::{Score, batches, score};
 use crate::task::Task;
 
-/// Most requests that wait to be scored, and most of their tokens. Among more, more have equal lengths.
+/// Limits on the waiting requests, and on their tokens. With more requests, more of them have equal lengths.
 const MOST_REQUESTS: usize = 1 << 14;
 const MOST_TOKENS: usize = 1 << 21;
+
+/// The most requests of `time` tokens that are scored at once where a user asks for `batch`.
+pub fn most_rows(batch: usize, time: usize) -> usize {
+    batch
+        .min(MOST_REQUESTS)
+        .min(MOST_TOKENS.div_ceil(time.max(1)))
+}
 
 /// A model that scores requests.
 pub struct Scorer<B: Backend, M> {
     /// The model.
     pub model: M,
-    /// Whether the model revises what it has read.
+    /// Whether the model revises earlier positions.
     pub revises: bool,
-    /// Requests of equal lengths that are scored at once.
+    /// Number of requests of equal lengths that are scored at once.
     pub batch: usize,
     /// The device of the model.
     pub device: B::Device,
@@ -38,18 +45,18 @@ pub struct Scoring<'a, 'p, B: Backend, M> {
     counts: &'a [u32],
     samples: &'a mut Samples,
     progress: &'a RefCell<OnProgress<'p>>,
-    /// Requests that wait, and their tokens.
+    /// Requests that wait to be scored, and the number of their tokens.
     waiting: Vec<Request>,
     tokens: usize,
-    /// Documents with requests that are not scored: what is found of the others, and how many are left.
+    /// Documents with requests that are not scored yet: the sample so far, and the number of missing scores.
     open: BTreeMap<usize, (Sample, u32)>,
-    /// Requests that are scored, and all.
+    /// Number of scored requests, and of all.
     done: usize,
     all: usize,
 }
 
 impl<'a, 'p, B: Backend, M: LanguageModel<B>> Scoring<'a, 'p, B, M> {
-    /// The scoring of `task`, whose documents have so many requests each.
+    /// Prepares to score `task`, with `counts` requests for each document.
     pub fn new(
         scorer: &'a Scorer<B, M>,
         task: &'a Task,
@@ -73,7 +80,7 @@ impl<'a, 'p, B: Backend, M: LanguageModel<B>> Scoring<'a, 'p, B, M> {
         }
     }
 
-    /// Scores them all.
+    /// Scores all requests.
     ///
     /// # Errors
     ///
@@ -109,11 +116,11 @@ impl<'a, 'p, B: Backend, M: LanguageModel<B>> Scoring<'a, 'p, B, M> {
         }
     }
 
-    /// Scores the requests that wait. A document that has all of its scores is written at once.
+    /// Scores the waiting requests. A document with all of its scores is written at once.
     fn score_waiting(&mut self) -> Result<(), Error> {
         let requests = std::mem::take(&mut self.waiting);
         self.tokens = 0;
-        // The requests of each document, one after the other, and how many of them have no score.
+        // The range of each document's requests, and how many of them have no score yet.
         let mut parts: BTreeMap<usize, (std::ops::Range<usize>, usize)> = BTreeMap::new();
         for (place, request) in requests.iter().enumerate() {
             let (range, left) = parts.entry(request.document).or_insert((place..place, 0));
@@ -164,7 +171,7 @@ impl<'a, 'p, B: Backend, M: LanguageModel<B>> Scoring<'a, 'p, B, M> {
         }
     }
 
-    /// Writes the sample of a document that has all of its scores.
+    /// Writes the sample of a document with all of its scores.
     fn finish(&mut self, number: usize) -> Result<(), Error> {
         let Some((sample, _)) = self.open.remove(&number) else {
             return Ok(());

@@ -25,14 +25,14 @@ pub enum Kind {
     Arc,
     /// `sentence` with `_`, `option1`, `option2`, `answer` (Sakaguchi et al., "WinoGrande", 2020).
     WinoGrande,
-    /// `page`, a tokenized article of WikiText (Merity et al., "Pointer sentinel mixture models", 2017); or the text
-    /// file, as it was published.
+    /// `page`, a tokenized article of WikiText (Merity et al., "Pointer sentinel mixture models", 2017); or the
+    /// published text file.
     WikiText,
     /// Plain texts: a text file, or `text`.
     Text,
 }
 
-/// The kinds by the names that a user gives.
+/// The kinds, by the names that users write.
 pub const KINDS: [(&str, Kind); 7] = [
     ("lambada", Kind::Lambada),
     ("hellaswag", Kind::HellaSwag),
@@ -44,13 +44,13 @@ pub const KINDS: [(&str, Kind); 7] = [
 ];
 
 impl Kind {
-    /// The name that a user gives.
+    /// Returns the name that users write.
     pub fn name(self) -> &'static str {
         let named = KINDS.iter().find(|(_, kind)| *kind == self);
         named.map_or("", |(name, _)| name)
     }
 
-    /// The metrics of a task of this kind, as in `lm_eval`.
+    /// Returns the metrics of a task of this kind, as in `lm_eval`.
     pub fn metrics(self) -> &'static [&'static str] {
         match self {
             Self::Lambada => &["perplexity", "acc"],
@@ -67,18 +67,18 @@ impl Kind {
     }
 }
 
-/// The documents of a file. They are kept as they are in the file, and made one at a time.
+/// The documents of a file. They are kept as in the file, and parsed one at a time.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// Its name in results.
+    /// The name of the task in results.
     pub name: String,
     /// The file.
     pub path: PathBuf,
     /// The form of the documents.
     pub kind: Kind,
-    /// BLAKE3 of the file, with the documents that were not kept.
+    /// BLAKE3 of the file, including documents that were not kept.
     pub blake3: String,
-    /// The number of documents in the file, with those that were not kept.
+    /// Number of documents in the file, including documents that were not kept.
     pub original: usize,
     documents: Documents,
 }
@@ -88,7 +88,7 @@ pub struct Task {
 enum Documents {
     /// Lines of JSON, by their first byte and their end.
     Lines(Arc<String>, Vec<(usize, usize)>),
-    /// Articles of WikiText, in the same way.
+    /// Articles of WikiText, by their first byte and their end.
     Articles(Arc<String>, Vec<(usize, usize)>),
     /// Texts.
     Texts(Vec<Arc<String>>),
@@ -157,7 +157,7 @@ impl Task {
         Self::of_lines(name, path, named.map(|(kind, _)| kind), most)
     }
 
-    /// The number of documents.
+    /// Returns the number of documents.
     pub fn len(&self) -> usize {
         match &self.documents {
             Documents::Lines(_, parts) | Documents::Articles(_, parts) => parts.len(),
@@ -182,7 +182,7 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// There is no such document. All that there are have been read before.
+    /// If there is no such document. Existing documents were all read before.
     pub fn document(&self, number: usize) -> Result<Document, Error> {
         let found = match &self.documents {
             Documents::Texts(texts) => texts.get(number).map(|text| Ok(roll(text.clone()))),
@@ -206,7 +206,7 @@ impl Task {
         })
     }
 
-    /// A file of JSON, one object on each line.
+    /// Reads a file of JSON, one object per line.
     fn of_lines(
         name: String,
         path: &Path,
@@ -216,7 +216,7 @@ impl Task {
         let text = read_utf8(path)?;
         let content = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let blake3 = blake3::hash(content.as_bytes());
-        // Python writes and reads numbers that are not in JSON.
+        // Python reads and writes numbers that JSON does not allow.
         let text = without_nan(&text).unwrap_or(text);
         let begin = text.len() - text.strip_prefix('\u{feff}').unwrap_or(&text).len();
         let is_blank = |line: &str| line.trim().is_empty();
@@ -286,7 +286,7 @@ impl Task {
         }
     }
 
-    /// The articles of a file of WikiText as it was published. Each begins with a heading `= Title =`.
+    /// Reads the articles of a published file of WikiText. Each begins with a heading `= Title =`.
     fn of_wikitext(name: String, path: &Path, most: usize) -> Result<Self, Error> {
         let text = read_utf8(path)?;
         let (mut parts, mut start, mut at) = (Vec::new(), 0, 0);
@@ -317,7 +317,7 @@ impl Task {
     }
 }
 
-/// Whether a line is the heading of an article, and not one within it, such as `= = History = =`.
+/// Whether a line is the heading of an article, and not of a section, such as `= = History = =`.
 fn is_title(line: &str) -> bool {
     let inner = line
         .strip_prefix("= ")
@@ -333,7 +333,7 @@ fn empty(path: &Path) -> Error {
     }
 }
 
-/// The names of all kinds.
+/// Returns the names of all kinds.
 fn kinds() -> String {
     KINDS.map(|(name, _)| name).join(", ")
 }
@@ -356,7 +356,7 @@ mod tests {
         };
         let found: Vec<usize> = (0..task.len()).map(bytes).collect();
         let second = text.find(" = Second").unwrap();
-        // What comes before the first heading is white space.
+        // Only white space comes before the first heading.
         assert_eq!(found, [second - 2, text.len() - second]);
         assert!(Task::read(&format!("piqa={}", path.display()), None).is_err());
     }

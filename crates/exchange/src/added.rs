@@ -1,4 +1,4 @@
-//! Added tokens that stand in files beside a tokenizer, as `transformers` reads them.
+//! Added tokens from the files beside a tokenizer, as `transformers` reads them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -19,14 +19,14 @@ const NAMED: [&str; 7] = [
     "cls_token",
     "mask_token",
 ];
-/// Fields that name several special tokens. `transformers` 5 reads the second one only where the first is not used.
+/// Fields that name several special tokens. `transformers` 5 reads the second one only if the first is not used.
 const EXTRA: &str = "extra_special_tokens";
 const ADDITIONAL: &str = "additional_special_tokens";
-/// Special tokens that GPT-2's tokenizer has where the files do not mention them.
+/// Special tokens that GPT-2's tokenizer has even if the files do not mention them.
 const IMPLIED: [&str; 3] = ["bos_token", "eos_token", "unk_token"];
 const DECODER: &str = "added_tokens_decoder";
 
-/// A token that is found in a text before the model of a tokenizer sees it.
+/// A token that a tokenizer finds in a text before its model sees the text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Added {
     content: String,
@@ -49,7 +49,7 @@ impl Added {
         }
     }
 
-    /// A token that is written as its text or with its fields. `None` for something else.
+    /// Reads a token, which is written as its text or with its fields. `None` for something else.
     fn of(value: &Value, special: bool) -> Option<Self> {
         if let Some(content) = value.as_str() {
             return Some(Self::new(content, true));
@@ -70,14 +70,14 @@ impl Added {
 /// The special tokens in fields with several, merged from the files as `transformers` 5.23 does.
 #[derive(Default)]
 struct Several {
-    /// Tokens that stand in objects.
+    /// Tokens that are values of objects.
     named: Vec<Value>,
     extra: Option<Value>,
     additional: Option<Value>,
 }
 
 impl Several {
-    /// The tokens in `tokenizer_config.json`.
+    /// Reads the tokens in `tokenizer_config.json`.
     fn of(settings: &Fields) -> Self {
         let mut found = Self {
             named: Vec::new(),
@@ -118,7 +118,7 @@ impl Several {
         }
     }
 
-    /// The tokens that have no order, and those that have one, in which they get ids.
+    /// Returns the tokens without an order, and the tokens with an order, in which they get ids.
     fn tokens(self) -> (Vec<Added>, Vec<Added>) {
         let read = |values: Vec<Value>| {
             let tokens = values.iter().filter_map(|value| Added::of(value, true));
@@ -137,9 +137,9 @@ pub struct Beside {
     numbered: Vec<(u64, Added)>,
     /// Special tokens without an id.
     named: Vec<Added>,
-    /// The tokens of `named` that stand in an object, which has no order.
+    /// The tokens of `named` that come from an object, which has no order.
     unordered: BTreeSet<String>,
-    /// A special token that the tokenizer has without being told.
+    /// A special token that the tokenizer has even if no file mentions it.
     implied: Option<String>,
     /// The token named by `bos_token`.
     pub begin: Option<String>,
@@ -154,8 +154,8 @@ pub struct Beside {
 const REMEDY: &str = "give a tokenizer.json that has it with `--tokenizer`";
 
 impl Beside {
-    /// Reads the added tokens in `directory`. `implied` is what begins, ends and stands for unknown text where the files
-    /// say nothing about it, not even `null`.
+    /// Reads the added tokens in `directory`. `implied` is the token for the beginning, the end and unknown text if the
+    /// files do not mention them, not even as `null`.
     ///
     /// # Errors
     ///
@@ -221,17 +221,17 @@ impl Beside {
         })
     }
 
-    /// Whether there are none.
+    /// Whether there are no added tokens.
     pub fn is_empty(&self) -> bool {
         self.numbered.is_empty() && self.named.is_empty()
     }
 
-    /// Adds the tokens to the content of a `tokenizer.json`. Tokens beyond a table of `vocab_size` ids cannot be used and
-    /// are left out. Returns whether the file has changed, and the tokens that were left out.
+    /// Adds the tokens to the content of a `tokenizer.json`. Tokens beyond a table of `vocab_size` ids cannot be used
+    /// and are left out. Returns whether the file has changed, and the tokens that were left out.
     ///
     /// # Errors
     ///
-    /// The problem, if a token has another id in a file than it gets, or its id cannot be told.
+    /// The problem, if a token's id in a file differs from the id that it gets, or its id is unknown.
     pub fn add_to(&self, file: &mut Value, vocab_size: usize) -> Result<(bool, Vec<&str>), String> {
         let before = file["added_tokens"].take();
         let mut list: Vec<Value> = before.as_array().cloned().unwrap_or_default();
@@ -257,7 +257,7 @@ impl Beside {
             Some((content, place))
         });
         let mut places: HashMap<String, usize> = places.collect();
-        // As `tokenizers` counts on.
+        // `tokenizers` counts in the same way.
         let mut next = vocabulary.len() as u64;
         next = list
             .iter()

@@ -12,11 +12,11 @@ use serde_json::json;
 
 use crate::{Error, ExportOptions};
 
-/// The model card of the newest checkpoint of `run`. `has_code` tells whether the model comes with a Python module.
+/// Makes the model card of the newest checkpoint of `run`. `has_code` says that the model comes with a Python module.
 ///
 /// # Errors
 ///
-/// Rows of the run that cannot be read.
+/// Metrics of the run that cannot be read.
 pub fn card(
     run: &Run,
     checkpoint: &Path,
@@ -100,7 +100,7 @@ pub fn card(
     Ok(card)
 }
 
-/// The last validation loss up to `step`, and its step. An imported run has none.
+/// Returns the last validation loss up to `step`, and its step. An imported run has none.
 fn last_loss(run: &Run, step: usize) -> Result<Option<(usize, f64)>, Error> {
     if !run.directory().join("metrics.jsonl").exists() {
         return Ok(None);
@@ -112,8 +112,7 @@ fn last_loss(run: &Run, step: usize) -> Result<Option<(usize, f64)>, Error> {
         .next_back())
 }
 
-/// Writes a text of others on one line of Markdown, as plain text: what would be markup, HTML, a link or the end of a
-/// cell is escaped.
+/// Writes foreign text on one line of Markdown, as plain text. It escapes markup, HTML, links and the ends of cells.
 fn inline(text: impl Display) -> String {
     let mut escaped = String::new();
     for c in one_line(text).chars() {
@@ -121,7 +120,7 @@ fn inline(text: impl Display) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '&' => escaped.push_str("&amp;"),
-            // GitHub makes links of these.
+            // GitHub makes links of these characters.
             ':' | '@' => write!(escaped, "&#{};", c as u32).unwrap_or_default(),
             '.' if escaped.to_ascii_lowercase().ends_with("www") => escaped.push_str("&#46;"),
             '\\' | '`' | '*' | '_' | '[' | ']' | '(' | ')' | '{' | '}' | '#' | '!' | '|' | '~'

@@ -1,4 +1,4 @@
-//! The tokens at the ends of a text, as a model of `transformers` has them.
+//! The tokens at the ends of a text, as `transformers` stores them for a model.
 
 use std::path::Path;
 
@@ -9,18 +9,18 @@ use crate::Error;
 use crate::json::{Fields, read_fields_if_any};
 use crate::tokenizer::Found;
 
-/// The fields of `config.json` and `generation_config.json` for the token that begins a text and the one that ends it.
+/// The fields of `config.json` and `generation_config.json` for the tokens that begin and end a text.
 pub const FIELDS: [&str; 2] = ["bos_token_id", "eos_token_id"];
 
-/// What `config.json` and `generation_config.json` say of the ends of a text.
+/// The values in `config.json` and `generation_config.json` for the ends of a text.
 #[derive(Debug, Default)]
 pub struct Ends {
-    /// The values of each field, with their files. The first that is a token counts.
+    /// The values of each field, with their files. The first value that is a token counts.
     ids: [Vec<(&'static str, Value)>; 2],
 }
 
 impl Ends {
-    /// Reads what the files in `directory` say, whose `config.json` has the fields `config`.
+    /// Reads the files in `directory`. `config` has the fields of its `config.json`.
     ///
     /// # Errors
     ///
@@ -38,13 +38,13 @@ impl Ends {
         })
     }
 
-    /// The tokenizer with these tokens, and notes for the user. As in `transformers`, a text ends where
-    /// `generation_config.json` says; as in `lm_eval`, it begins with the `bos_token` of the tokenizer. Then come the
-    /// other files.
+    /// Returns the tokenizer with these tokens, and notes for the user. A text begins with the tokenizer's `bos_token`,
+    /// as in `lm_eval`, and ends where `generation_config.json` says, as in `transformers`. The other files are used if
+    /// these say nothing.
     ///
     /// # Errors
     ///
-    /// As [`Tokenizer::with_ends`].
+    /// The errors of [`Tokenizer::with_ends`].
     pub fn set(&self, found: Found) -> Result<(Tokenizer, Vec<String>), Error> {
         let Found {
             tokenizer,
@@ -62,7 +62,7 @@ impl Ends {
     }
 }
 
-/// The first of `values` that is the id of a token.
+/// Returns the first of `values` that is the id of a token.
 fn first(
     tokenizer: &Tokenizer,
     field: &str,

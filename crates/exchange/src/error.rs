@@ -5,24 +5,24 @@ use std::path::PathBuf;
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::{DataError, one_line};
 
-/// Why a model cannot be imported or exported.
+/// The reason why a model cannot be imported or exported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file is none of those that can be read, or damaged.
+    /// A file is damaged, or of an unsupported kind.
     #[error("`{}` {}", path.display(), one_line(problem))]
     File {
         /// The file or directory.
         path: PathBuf,
-        /// What is wrong with it, and how to fix it. It may quote the file.
+        /// The problem, and how to fix it. It may quote the file.
         problem: String,
     },
-    /// The tensors of a file are not those of its model.
+    /// The tensors of a file do not match its model.
     #[error("`{}` does not have the tensors of its model: {}", path.display(), Self::list(missing, unexpected, shapes))]
     Tensors {
         /// The file.
         path: PathBuf,
-        /// The tensors that it lacks.
+        /// The tensors that the file lacks.
         missing: Vec<String>,
         /// The tensors that the model does not have.
         unexpected: Vec<String>,
@@ -40,11 +40,11 @@ pub enum Error {
     Run(#[from] residual_zoo_runs::Error),
 }
 
-/// Names of each kind that an error lists.
+/// Number of names of each kind that an error lists.
 const LISTED: usize = 12;
 
 impl Error {
-    /// An error about the file or directory `path`.
+    /// Makes an error about the file or directory `path`.
     pub(crate) fn file(path: impl Into<PathBuf>, problem: impl Into<String>) -> Self {
         Self::File {
             path: path.into(),
@@ -52,7 +52,7 @@ impl Error {
         }
     }
 
-    /// Whether the user can fix it by other input.
+    /// Whether the user can fix the error by other input.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Data(error) => error.is_bad_input(),
@@ -82,7 +82,7 @@ impl Error {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            // The names are those of the file.
+            // The names come from the file.
             let listed: Vec<String> = names.iter().take(LISTED).map(one_line).collect();
             format!("{kind}: {}{more}", listed.join(", "))
         });

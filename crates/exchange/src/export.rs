@@ -16,35 +16,35 @@ use crate::card::card;
 use crate::gpt2::{HEAD, HUGGING_FACE, HfConfig, PREFIX, UNEMBEDDING};
 use crate::weights::transpose;
 
-/// What a user says about an exported model.
+/// Options of an export.
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
     /// The licence of the weights, as Hugging Face names it: `mit`, `apache-2.0`, ….
     pub license: Option<String>,
 }
 
-/// What was exported.
+/// The result of an export.
 pub struct Exported {
-    /// The class of `transformers` that reads it.
+    /// The class of `transformers` that reads the model.
     pub class: &'static str,
-    /// The checkpoint that was read.
+    /// The exported checkpoint.
     pub checkpoint: PathBuf,
 }
 
 const GPT2: &str = "GPT2LMHeadModel";
 const OWN: &str = "ResidualZooForCausalLM";
-/// The module of the models that `transformers` does not have.
+/// The Python module for models that `transformers` does not have.
 pub const MODULE: &str = "modeling_residual_zoo";
-/// What `model_type` is for these models.
+/// The `model_type` of these models.
 pub const OWN_TYPE: &str = "residual_zoo";
 
 /// Writes the newest checkpoint of `run` to the new directory `directory`: configs, weights, tokenizer and a model
-/// card. A GPT-2 becomes a `GPT2LMHeadModel`. Other language models, with plain connections or LAuReL, come with the code that
-/// `trust_remote_code` runs.
+/// card. A GPT-2 becomes a `GPT2LMHeadModel`. Other language models, with plain connections or LAuReL, come with the
+/// code that `trust_remote_code` runs.
 ///
 /// # Errors
 ///
-/// When there is something in `directory`; a run without a good checkpoint, or whose model is no language model; I/O
+/// An existing, non-empty `directory`; a run without a good checkpoint, or whose model is not a language model; I/O
 /// errors.
 pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Exported, Error> {
     if run.config.data.time().is_some() {
@@ -90,7 +90,7 @@ pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Ex
     })
 }
 
-/// The run and its weights, with the added pairs of a tuned TokenFormer as ordinary ones.
+/// Returns the run and its weights. The added pairs of a tuned TokenFormer become ordinary pairs.
 fn absorbed(run: &Run, mut weights: Tensors) -> (Run, Tensors) {
     let mut run = run.clone();
     for layer in &mut run.config.model.layers {
@@ -101,26 +101,35 @@ fn absorbed(run: &Run, mut weights: Tensors) -> (Run, Tensors) {
     (run, weights)
 }
 
-/// Whether a shell is in `directory`, which will be replaced.
+/// Whether `directory`, which will be replaced, is the current directory of the process.
 fn is_current(directory: &Path) -> bool {
     let current = std::env::current_dir().and_then(std::fs::canonicalize);
     let found = std::fs::canonicalize(directory);
     current.is_ok_and(|current| found.is_ok_and(|found| found == current))
 }
 
-/// Where the files are until they are complete.
-fn aside(directory: &Path) -> PathBuf {
+/// The most bytes of the directory's name before the number of the process. File systems take names of 255 bytes.
+const MOST_NAME: usize = 230;
+
+/// The beginning of the names of unfinished exports to `directory`.
+fn unfinished(directory: &Path) -> String {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
-    directory.with_file_name(format!("{name}.{}.partial", std::process::id()))
+    format!("{}.", &name[..name.floor_char_boundary(MOST_NAME)])
 }
 
-/// Deletes what exports to `directory` that were killed have left, if nothing was written there for an hour.
+/// Returns the directory of the files until they are complete.
+fn aside(directory: &Path) -> PathBuf {
+    let name = unfinished(directory);
+    directory.with_file_name(format!("{name}{}.partial", std::process::id()))
+}
+
+/// Deletes the leftovers of killed exports to `directory`, if nothing was written there for an hour.
 fn remove_leftovers(directory: &Path) {
-    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    let name = unfinished(directory);
     let is_one = |path: &Path| {
         let found = path.file_name().and_then(|name| name.to_str());
         let process = found.and_then(|found| {
-            let rest = found.strip_prefix(name.as_ref())?.strip_prefix('.')?;
+            let rest = found.strip_prefix(&name)?;
             rest.strip_suffix(".partial")?.parse::<u32>().ok()
         });
         process.is_some()
@@ -211,7 +220,7 @@ impl Files {
         let file = run.tokenizer.to_hf_json();
         let [pad, unknown] = names(run, &file);
         let names = ["bos_token", "eos_token", "pad_token", "unk_token"];
-        // An ordinary token stays one: by its name, texts would be split at it.
+        // An ordinary token stays unnamed: texts would be split at its name.
         for (name, id) in names.into_iter().zip([begin, end, pad, unknown]) {
             if let Some(token) = id.and_then(|id| run.tokenizer.special_token(id)) {
                 tokenizer[name] = token.into();
@@ -234,12 +243,12 @@ impl Files {
     }
 }
 
-/// The ids that begin and end a text.
+/// Returns the ids that begin and end a text.
 fn ends(run: &Run) -> [Option<u32>; 2] {
     [run.tokenizer.begin_of_text(), run.tokenizer.end_of_text()]
 }
 
-/// The ids that fill up rows and stand for unknown text: those that an import has found, or else those that `file`, the
+/// Returns the ids for padding and for unknown text: the ids that an import found, or else the ids that `file`, the
 /// `tokenizer.json`, names.
 fn names(run: &Run, file: &str) -> [Option<u32>; 2] {
     #[derive(Default, Deserialize)]
@@ -265,10 +274,10 @@ fn names(run: &Run, file: &str) -> [Option<u32>; 2] {
     ]
 }
 
-/// The field of `tokenizer_config.json` with the kind that the tokenizer has in the zoo.
+/// The field of `tokenizer_config.json` with the zoo's kind of tokenizer.
 pub const KIND: &str = "residual_zoo_kind";
 
-/// The weights as `GPT2LMHeadModel` has them.
+/// Converts the weights to the form of `GPT2LMHeadModel`.
 fn gpt2_weights(config: &gpt2::Gpt2Config, mut weights: Tensors) -> Tensors {
     let head = weights.remove(UNEMBEDDING).and_then(transpose);
     let theirs = HUGGING_FACE.write(weights, config.n_layer).into_iter();
@@ -282,14 +291,14 @@ fn gpt2_weights(config: &gpt2::Gpt2Config, mut weights: Tensors) -> Tensors {
     theirs
 }
 
-/// The connection of a model, if it is not the plain one.
+/// Returns the connection of a model, unless it is plain.
 fn connection(model: &ModelConfig) -> Option<&ConnectionConfig> {
     model.connection.as_ref().map(|placed| match placed {
         PlacedConnection::PerSublayer(config) | PlacedConnection::PerLayer(config) => config,
     })
 }
 
-/// A connection in PyTorch.
+/// Returns the Python code of a connection.
 fn python_of(connection: &ConnectionConfig) -> Result<&'static str, Error> {
     match connection {
         ConnectionConfig::Laurel(_) => Ok(laurel::MODELING),
@@ -303,7 +312,7 @@ fn python_of(connection: &ConnectionConfig) -> Result<&'static str, Error> {
     }
 }
 
-/// The Python module with the parts that the model of `run` has.
+/// Returns the Python module with the parts of the model of `run`.
 fn module(run: &Run) -> String {
     let model = &run.config.model;
     let mut parts = vec![include_str!("../modeling/base.py")];
@@ -312,7 +321,7 @@ fn module(run: &Run) -> String {
             Zoo::Gpt2(_) => gpt2::MODELING,
             Zoo::Rmt(_) => rmt::MODELING,
             Zoo::TokenFormer(_) => tokenformer::MODELING,
-            // A run of images has no tokenizer, so it is refused before.
+            // A run of images has no tokenizer, so it was refused before.
             Zoo::ResNet(_) => continue,
         };
         if !parts.contains(&part) {

@@ -12,7 +12,7 @@ use crate::json::{Fields, from_fields};
 use crate::pickle::{Id, Pickle, Value};
 use crate::weights::{Format, Name, linear, rename, same, transpose};
 
-/// Names here and in `GPT2LMHeadModel`, without its `transformer.`. nanoGPT took these names from it.
+/// Names in the zoo and in `GPT2LMHeadModel`, without its `transformer.`. nanoGPT took these names from it.
 const NAMES: &[Name] = &[
     same("embeddings.tokens.weight", "wte.weight"),
     same("embeddings.positions.weight", "wpe.weight"),
@@ -66,14 +66,14 @@ const NAMES: &[Name] = &[
         "block.layers.{}.feed_forward.branch.proj.bias",
         "h.{}.mlp.c_proj.bias",
     ),
-    // Its weight is [vocabulary, width] in both, so it is transposed apart.
+    // The weight is [vocabulary, width] in both projects, so it is transposed separately.
     same(UNEMBEDDING, HEAD),
 ];
 
-/// The unembedding here.
+/// The unembedding in the zoo.
 pub const UNEMBEDDING: &str = "embeddings.unembedding.weight";
 const TOKENS: &str = "wte.weight";
-/// The unembedding there, if the file is of the whole model.
+/// The unembedding in a file of the whole model.
 pub const HEAD: &str = "lm_head.weight";
 
 /// Hugging Face's `Conv1D` has its weight as `[in, out]`.
@@ -90,29 +90,29 @@ pub const NANO_GPT: Format = Format {
     transposed: true,
 };
 
-/// Masks that old files have, which are no weights.
+/// Whether a tensor is a mask. Old files have masks, which are not weights.
 pub fn is_buffer(name: &str) -> bool {
     name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")
 }
 
-/// Begins the names of all tensors but the unembedding, in files of whole models.
+/// Prefix of all tensors but the unembedding, in files of whole models.
 pub const PREFIX: &str = "transformer.";
 
-/// Brings the names and the unembedding of a file into one form: without prefix, and with an unembedding only if it
-/// is not `tied` to the token table, as `[width, vocabulary]`.
+/// Brings the names and the unembedding of a file into one form: without prefix, and with an unembedding `[width,
+/// vocabulary]` only if it is not `tied` to the token table.
 ///
 /// # Errors
 ///
 /// Two tensors of one name; an unembedding that differs from the token table although it is tied.
 pub fn normalise(path: &Path, tensors: Tensors, tied: bool) -> Result<Tensors, Error> {
-    // torch.compile and training on several GPUs have prefixes of their own.
+    // torch.compile and training on several GPUs add prefixes of their own.
     let mut tensors = rename(path, tensors, |name| {
         let name = name.strip_prefix("_orig_mod.").unwrap_or(name);
         let name = name.strip_prefix("module.").unwrap_or(name);
         name.strip_prefix(PREFIX).unwrap_or(name).to_owned()
     })?;
     match (tensors.remove(HEAD), tied) {
-        // Of two names for one tensor, a file may have either.
+        // If one tensor has two names, a file may have either.
         (Some(head), true) if !tensors.contains_key(TOKENS) => {
             tensors.insert(TOKENS.into(), head);
         }
@@ -161,13 +161,13 @@ pub struct HfConfig {
     scale_attn_by_inverse_layer_idx: bool,
     tie_word_embeddings: bool,
     add_cross_attention: bool,
-    /// Written, but not read here: it may be a list.
+    /// Written, but not read: it may be a list.
     #[serde(skip_deserializing)]
     bos_token_id: Option<u32>,
     #[serde(skip_deserializing)]
     eos_token_id: Option<u32>,
-    /// Whether linear layers and norms have biases. Hugging Face's always have; if the model here has none, they are
-    /// zeros there.
+    /// Whether linear layers and norms have biases. In Hugging Face's model, they always do. For a model of the zoo
+    /// without biases, they are zeros there.
     bias: bool,
 }
 
@@ -205,7 +205,7 @@ impl HfConfig {
     ///
     /// A field of another type.
     pub fn of(mut fields: Fields) -> Result<Self, String> {
-        // `transformers` knows these sizes by a second name.
+        // `transformers` has a second name for these sizes.
         for (name, other) in [
             ("n_positions", "max_position_embeddings"),
             ("n_embd", "hidden_size"),
@@ -219,12 +219,12 @@ impl HfConfig {
         from_fields(fields)
     }
 
-    /// The number of token ids.
+    /// Returns the number of token ids.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }
 
-    /// The config here.
+    /// Returns the config in the zoo.
     ///
     /// # Errors
     ///
@@ -279,8 +279,8 @@ impl HfConfig {
         })
     }
 
-    /// The config there, for `vocab_size` token ids and those that begin and end a text. `None` if Hugging Face's GPT-2 is
-    /// another model: it has no multipliers of μP.
+    /// Returns the config for `transformers`, with `vocab_size` token ids and the ids that begin and end a text. `None`
+    /// if Hugging Face's GPT-2 cannot represent the model: it has no multipliers of μP.
     pub fn write(
         config: &Gpt2Config,
         vocab_size: usize,
@@ -316,10 +316,10 @@ impl HfConfig {
     }
 }
 
-/// Adds the biases of a model without any.
+/// Adds zero biases to a model without biases.
 pub fn add_zero_biases(theirs: &mut Tensors) {
     let biases = theirs.iter().filter_map(|(name, weight)| {
-        // The token and position tables and the unembedding have none there either.
+        // The token and position tables and the unembedding have no biases in `transformers` either.
         let of_layer = name.starts_with("transformer.h.") || name.contains("ln_f");
         let bias = name.strip_suffix(".weight").filter(|_| of_layer)?;
         let size = *weight.shape.last()?;
@@ -329,7 +329,7 @@ pub fn add_zero_biases(theirs: &mut Tensors) {
     theirs.extend(biases);
 }
 
-/// Removes the biases of a model without any, which are zeros in `GPT2LMHeadModel`.
+/// Removes the biases of a model that has none in the zoo. They are zeros in `GPT2LMHeadModel`.
 ///
 /// # Errors
 ///
@@ -348,14 +348,14 @@ pub fn without_biases(path: &Path, mut tensors: Tensors) -> Result<Tensors, Erro
     Ok(tensors)
 }
 
-/// The config in a checkpoint of nanoGPT, `model_args`, and the number of token ids.
+/// Reads the config in a checkpoint of nanoGPT, `model_args`, and the number of token ids.
 ///
 /// # Errors
 ///
-/// What is wrong with the field that it names.
+/// The name of a field, and its problem.
 pub fn read_nano_gpt(pickle: &Pickle, arguments: Id) -> Result<(Gpt2Config, usize), ConfigError> {
     let field = |name: &str| pickle.field(arguments, name).map(|id| pickle.get(id));
-    // What is not set has the value of nanoGPT's `GPTConfig`.
+    // Fields that are not set have the defaults of nanoGPT's `GPTConfig`.
     let size = |name: &str, default: usize| match field(name) {
         None | Some(Value::None) => Ok(default),
         Some(Value::Int(size)) if *size > 0 => Ok(*size as usize),
@@ -370,14 +370,14 @@ pub fn read_nano_gpt(pickle: &Pickle, arguments: Id) -> Result<(Gpt2Config, usiz
         n_head: size("n_head", 12)?,
         width: size("n_embd", 768)?,
         context: size("block_size", 1024)?,
-        // Missing in checkpoints from before there was a choice.
+        // Checkpoints from before this option lack the field.
         bias: !matches!(field("bias"), Some(Value::Bool(false) | Value::Int(0))),
         dropout: match field("dropout") {
             Some(Value::Float(dropout)) => *dropout,
             Some(Value::Int(dropout)) => *dropout as f64,
             _ => 0.0,
         },
-        // It uses PyTorch's default, the error function.
+        // nanoGPT uses PyTorch's default, the error function.
         activation: Activation::GeluErf,
         ..Gpt2Config::default()
     };

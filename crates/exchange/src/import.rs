@@ -18,12 +18,13 @@ use crate::torch::TorchFile;
 use crate::weights::{read_safetensors, read_torch};
 use crate::{Error, gpt2, tokenformer, tokenizer, weights};
 
-/// What a user says about a model beyond its files.
+/// Options of an import.
 #[derive(Clone, Debug, Default)]
 pub struct ImportOptions {
-    /// The tokenizer: `bytes`, a `tokenizer.json` or nanoGPT's `meta.pkl`. `None` is the one beside the weights.
+    /// The tokenizer: `bytes`, a `tokenizer.json` or nanoGPT's `meta.pkl`. `None` means the tokenizer beside the
+    /// weights.
     pub tokenizer: Option<String>,
-    /// Number of attention heads, where the files do not give it.
+    /// Number of attention heads, if the files do not have it.
     pub n_head: Option<usize>,
     /// Changes of fields, such as `model.dropout=0`.
     pub set: Vec<String>,
@@ -45,10 +46,10 @@ pub struct Imported {
     pub notes: Vec<String>,
 }
 
-/// Learning rate of runs that go on from an imported model, as in nanoGPT's example of finetuning.
+/// Learning rate of runs that continue from an imported model, as in nanoGPT's example of finetuning.
 const LEARNING_RATE: f64 = 3e-5;
 
-/// Reads the model at `path`: a directory of Hugging Face with a GPT-2 or an exported model of the zoo, or a file of
+/// Reads the model at `path`: a Hugging Face directory with a GPT-2 or an exported model of the zoo, or a file of
 /// nanoGPT or of TokenFormer's authors.
 ///
 /// # Errors
@@ -89,7 +90,7 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
         check_is_file(file)?;
     }
     let most_parameters = most_parameters(&files);
-    // Before a model of that size is put together.
+    // Checks before a model of that size is built.
     let needed = config.model.cost(vocab_size).params.total();
     if needed > most_parameters {
         let problem = format!(
@@ -144,11 +145,11 @@ const NO_TOKENIZER: &str = "has no tokenizer.json; give the model's tokenizer wi
                             tokenizer.json, or nanoGPT's meta.pkl";
 
 impl Imported {
-    /// Writes a run that has not trained, with the model as its checkpoint.
+    /// Writes an untrained run, with the model as its checkpoint.
     ///
     /// # Errors
     ///
-    /// When there is something in `directory`; I/O errors.
+    /// An existing, non-empty `directory`; I/O errors.
     pub fn write(&self, directory: &Path) -> Result<(), Error> {
         let mut run = RunDir::open(directory)?;
         let start = Start {
@@ -172,7 +173,7 @@ impl Imported {
         Ok(())
     }
 
-    /// The number of parameters.
+    /// Returns the number of parameters.
     pub fn parameters(&self) -> usize {
         let vocabulary = Vocabulary::from(self.tokenizer.vocab_size());
         self.config.model.cost(vocabulary).params.total()
@@ -182,7 +183,7 @@ impl Imported {
 /// Reads the weights of a model.
 type ReadWeights = Box<dyn FnOnce(&ModelConfig) -> Result<Tensors, Error>>;
 
-/// A model in files, as far as they tell without reading all weights.
+/// A model in files. Not all weights have been read yet.
 struct Found {
     kind: &'static str,
     path: PathBuf,
@@ -199,11 +200,11 @@ struct Found {
 enum Files {
     /// A directory with a `config.json`, and its files of weights.
     HuggingFace { directory: PathBuf },
-    /// What `torch.save` wrote.
+    /// A file that `torch.save` wrote.
     Torch(PathBuf),
 }
 
-/// The files at `path`.
+/// Finds the files at `path`.
 fn find(path: &Path) -> Result<Files, Error> {
     if path.join("config.ron").exists() {
         return Err(Error::file(path, "is already a run"));
@@ -259,7 +260,7 @@ impl Files {
     }
 }
 
-/// Refuses a number of heads where the files have one.
+/// Refuses a number of heads if the files have one.
 fn no_heads(n_head: Option<usize>) -> Result<(), ConfigError> {
     match n_head {
         None => Ok(()),
@@ -274,7 +275,7 @@ fn read_hugging_face(directory: &Path) -> Result<Found, Error> {
     let file = directory.join("config.json");
     let fields = read_fields(&file)?;
     let text = |name: &str| fields.get(name).and_then(Value::as_str);
-    // Files from before there was a model_type have the class only.
+    // Old files have no `model_type`, only the class.
     let class = || fields.get("architectures")?.get(0)?.as_str();
     match text("model_type") {
         Some("gpt2") => {}
@@ -317,7 +318,7 @@ fn read_hugging_face(directory: &Path) -> Result<Found, Error> {
     })
 }
 
-/// A model of the zoo that was exported with its own code.
+/// Reads a model of the zoo that was exported with its own code.
 fn read_own(directory: &Path, mut config: Fields) -> Result<Found, Error> {
     let file = directory.join("config.json");
     let damaged = |problem: String| Error::file(&file, format!("is damaged: {problem}"));
@@ -351,13 +352,13 @@ fn is_tied(model: &ModelConfig) -> bool {
     }
 }
 
-/// The files of weights in a directory of Hugging Face.
+/// The files of weights in a Hugging Face directory.
 enum WeightFiles {
     Safetensors(Vec<PathBuf>),
     Torch(Vec<PathBuf>),
 }
 
-/// The weights, as one file or as shards with an index; safetensors if there are both kinds.
+/// Finds the weights, as one file or as shards with an index. Safetensors come first.
 fn weights_of(directory: &Path) -> Result<WeightFiles, Error> {
     let found = |name: &str| -> Result<Option<Vec<PathBuf>>, Error> {
         let one = directory.join(name);
@@ -380,7 +381,7 @@ fn weights_of(directory: &Path) -> Result<WeightFiles, Error> {
     })
 }
 
-/// The files that an index names, which must be beside it.
+/// Returns the files that an index names, which must be beside it.
 fn indexed(directory: &Path, index: &Path) -> Result<Vec<PathBuf>, Error> {
     let damaged = |problem: String| Error::file(index, format!("is damaged: {problem}"));
     let map = read_fields(index)?.remove("weight_map");
@@ -432,13 +433,13 @@ impl WeightFiles {
     }
 }
 
-/// The numbers that `files` can have. One has two bytes at least.
+/// Returns the most numbers that `files` can have. A number has at least two bytes.
 fn most_parameters(files: &[PathBuf]) -> usize {
     let bytes = files.iter().filter_map(|file| std::fs::metadata(file).ok());
     bytes.map(|metadata| metadata.len() as usize / 2).sum()
 }
 
-/// A model that `torch.save` wrote: a checkpoint of nanoGPT, or the weights of a TokenFormer.
+/// Reads a model that `torch.save` wrote: a checkpoint of nanoGPT, or the weights of a TokenFormer.
 fn read_saved(path: PathBuf, n_head: Option<usize>) -> Result<Found, Error> {
     let mut file = TorchFile::open(&path)?;
     let top = file.pickle.top;

@@ -12,8 +12,8 @@ use crate::Error;
 /// The fields of a JSON object.
 pub type Fields = Map<String, Value>;
 
-/// Reads the fields of a JSON file. Python writes `null` for a field that is not set, so such fields are left out, and
-/// some programs write whole numbers as `12.0`, so they are made whole.
+/// Reads the fields of a JSON file. Fields that are `null` are left out, because Python writes `null` for a field that
+/// is not set. Whole numbers such as `12.0`, which some programs write, become integers.
 ///
 /// # Errors
 ///
@@ -24,11 +24,11 @@ pub fn read_fields(path: &Path) -> Result<Fields, Error> {
     Ok(fields)
 }
 
-/// Reads the fields of a JSON file, those that are `null` too, or none if it does not exist.
+/// Reads the fields of a JSON file, including `null` fields, or none if the file does not exist.
 ///
 /// # Errors
 ///
-/// As [`read_fields`].
+/// The errors of [`read_fields`].
 pub fn read_with_nulls_if_any(path: &Path) -> Result<Fields, Error> {
     match path.exists() {
         true => read_with_nulls(path),
@@ -41,7 +41,7 @@ fn read_with_nulls(path: &Path) -> Result<Fields, Error> {
     let text = read_utf8(path)?;
     let json: Value = serde_json::from_str(&text)
         .or_else(|_| {
-            // As Python reads it, if a field that is not used has what JSON does not have.
+            // Reads as Python does: an unused field may have values that JSON does not allow.
             let text = without_nan(&text).unwrap_or(text);
             serde_json::from_str(&without_halves(&text))
         })
@@ -61,7 +61,7 @@ fn read_with_nulls(path: &Path) -> Result<Fields, Error> {
 pub fn from_fields<T: DeserializeOwned>(fields: Fields) -> Result<T, String> {
     let read = |fields: &Fields| serde_json::from_value::<T>(fields.clone().into());
     read(&fields).map_err(|error| {
-        // The error does not have the name, but without the field there is none.
+        // The error does not have the name. Without the field that causes it, there is no error.
         let is_cause = |name: &&String| {
             let mut others = fields.clone();
             others.remove(*name);
@@ -73,11 +73,11 @@ pub fn from_fields<T: DeserializeOwned>(fields: Fields) -> Result<T, String> {
     })
 }
 
-/// Reads the fields of a JSON file, or none if it does not exist.
+/// Reads the fields of a JSON file, or none if the file does not exist.
 ///
 /// # Errors
 ///
-/// As [`read_fields`].
+/// The errors of [`read_fields`].
 pub fn read_fields_if_any(path: &Path) -> Result<Fields, Error> {
     match path.exists() {
         true => read_fields(path),
@@ -85,7 +85,7 @@ pub fn read_fields_if_any(path: &Path) -> Result<Fields, Error> {
     }
 }
 
-/// Replaces floats without a fraction by integers, which floats can be read from as well.
+/// Replaces floats without a fraction by integers. A float can also be read from an integer.
 fn make_whole(value: &mut Value) {
     /// Larger floats skip integers.
     const MOST: f64 = (1_u64 << 53) as f64;

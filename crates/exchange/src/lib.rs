@@ -7,10 +7,10 @@
 //! | TokenFormer, as its authors publish it | `pytorch_model.bin` |
 //!
 //! [`export()`] writes a run for Hugging Face's `transformers`: a GPT-2 as `GPT2LMHeadModel`, any other model with the
-//! Python code of its parts. That is read back as well.
+//! Python code of its parts. [`import()`] reads both back.
 //!
-//! Every tensor is accounted for: one that is missing, unexpected or of another shape is an error. Pickles are read
-//! without executing them.
+//! Every tensor is accounted for: a missing or unexpected tensor, or one of another shape, is an error. Pickles are
+//! read without executing them.
 
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,12 @@
 //! Reads pickles of weights without executing them.
 //!
-//! A pickle is a program for a stack machine that can call any function of Python. This reader knows the few
-//! functions that files of weights call, and refuses all others by name. `burn-store` 0.21 has a reader too, but it
-//! ignores the strides of tensors, so a transposed one would be read in the wrong order.
+//! A pickle is a program for a stack machine that can call any function of Python. This reader knows the few functions
+//! that files of weights call, and refuses all others by name. `burn-store` 0.21 has a reader too, but it ignores the
+//! strides of tensors, so it would read a transposed tensor in the wrong order.
 
 use std::collections::HashMap;
 
-/// Maximum bytes of a pickle. That of a model has some hundred kilobytes; the numbers are elsewhere.
+/// Maximum bytes of a pickle. The pickle of a model has some hundred kilobytes; the numbers are elsewhere.
 pub const MOST_BYTES: usize = 1 << 22;
 /// Maximum values in a pickle. A tensor has about 25.
 const MOST_VALUES: usize = 1 << 18;
@@ -15,24 +15,24 @@ const MOST_AXES: usize = 8;
 /// Maximum bytes of the name of a module or function.
 const MOST_NAME: usize = 256;
 
-/// Why a pickle cannot be read.
+/// The reason why a pickle cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PickleError {
-    /// It ends too early.
+    /// The pickle ends too early.
     #[error("it is truncated")]
     Truncated,
-    /// It is not a pickle, or a damaged one.
+    /// The bytes are not a pickle, or a damaged one.
     #[error("it is damaged: {0} at byte {1}")]
     Damaged(&'static str, usize),
-    /// It is too large.
+    /// The pickle is too large.
     #[error(
         "it has more than {MOST_BYTES} bytes or {MOST_VALUES} values, more than any file of weights"
     )]
     TooLarge,
-    /// It has an operation that no file of weights needs.
+    /// The pickle has an operation that no file of weights needs.
     #[error("it has the operation {0:#04x} at byte {1}, which no file of weights needs")]
     Operation(u8, usize),
-    /// It calls a function of Python that no file of weights needs.
+    /// The pickle calls a function of Python that no file of weights needs.
     #[error(
         "it calls `{0}` of Python, which no file of weights needs and which may do harm; if you trust the file, save \
          its weights as safetensors"
@@ -46,11 +46,11 @@ pub type Id = usize;
 /// A value of a pickle.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// `None`, and what is not needed.
+    /// `None`, or a value that is not needed.
     None,
     /// A bool.
     Bool(bool),
-    /// An integer that fits.
+    /// An integer of at most 64 bits.
     Int(i64),
     /// A float.
     Float(f64),
@@ -72,16 +72,16 @@ pub enum Value {
     Tensor(StridedTensor),
 }
 
-/// Where a tensor's numbers are. All counts are of numbers.
+/// The place of a tensor's numbers. All counts are of numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StridedTensor {
-    /// What names the storage.
+    /// The value that names the storage.
     pub storage: Id,
     /// The place of the first number.
     pub offset: usize,
     /// The shape.
     pub shape: Vec<usize>,
-    /// The distance of neighbours along each axis.
+    /// The distance between neighbours along each axis.
     pub strides: Vec<usize>,
 }
 
@@ -117,28 +117,28 @@ impl Pickle {
         Ok((machine.pickle, machine.at))
     }
 
-    /// A value.
+    /// Returns a value.
     pub fn get(&self, id: Id) -> &Value {
         &self.values[id]
     }
 
-    /// All values.
+    /// Returns all values.
     pub fn values(&self) -> impl Iterator<Item = &Value> {
         self.values.iter()
     }
 
-    /// The value of a string key, if `id` is a dictionary that has it.
+    /// Returns the value of a string key, if `id` is a dictionary with this key.
     pub fn field(&self, id: Id, key: &str) -> Option<Id> {
         let Value::Dict(entries) = self.get(id) else {
             return None;
         };
         let is_key = |id: Id| matches!(self.get(id), Value::Text(text) if text == key);
-        // The last of several counts.
+        // The last of equal keys counts.
         let found = entries.iter().rev().find(|(name, _)| is_key(*name));
         found.map(|(_, value)| *value)
     }
 
-    /// A string.
+    /// Returns the string `id`, if it is a string.
     pub fn text(&self, id: Id) -> Option<&str> {
         match self.get(id) {
             Value::Text(text) => Some(text),
@@ -146,7 +146,7 @@ impl Pickle {
         }
     }
 
-    /// A number that is not negative.
+    /// Returns the number `id`, if it is an integer and not negative.
     pub fn size(&self, id: Id) -> Option<usize> {
         match self.get(id) {
             Value::Int(number) => usize::try_from(*number).ok(),
@@ -297,7 +297,7 @@ impl<'a> Machine<'a> {
             }
             b'b' => {
                 let _state = self.pop()?;
-                // An ordered dictionary has attributes, which do not matter.
+                // An ordered dictionary has attributes, which are ignored.
                 let object = *self
                     .stack
                     .last()
@@ -333,7 +333,7 @@ impl<'a> Machine<'a> {
         Ok(true)
     }
 
-    /// Does what files of weights call.
+    /// Executes one of the known functions.
     fn call(&mut self, function: Id, arguments: Id) -> Result<(), PickleError> {
         let Value::Global(name) = self.pickle.get(function) else {
             return Err(self.damaged("a call of something else than a function"));
@@ -372,7 +372,7 @@ impl<'a> Machine<'a> {
     }
 
     fn pop(&mut self) -> Result<Id, PickleError> {
-        // What is below a mark belongs to the container that was begun there.
+        // Values below a mark belong to the container that was begun there.
         let lowest = self.marks.last().copied().unwrap_or(0);
         match self.stack.len() > lowest {
             true => Ok(self.stack.pop().unwrap_or_default()),
@@ -459,7 +459,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// A number of any length, little-endian, two's complement; `None` if it has more than 64 bits.
+/// Parses an integer of any length, little-endian, two's complement; `None` if it has more than 64 bits.
 fn long(bytes: &[u8]) -> Option<i64> {
     let sign = match bytes.last() {
         Some(last) if last & 0x80 != 0 => 0xff,
@@ -543,7 +543,7 @@ mod tests {
                 for byte in [0x00, 0x28, 0x52, 0x86, 0xff] {
                     let mut bytes = bytes.to_vec();
                     bytes[place] = byte;
-                    // Some changes give other values; none may panic.
+                    // Some changes give other values; no change may panic.
                     read(&bytes).ok();
                 }
             }

@@ -1,4 +1,4 @@
-//! TokenFormer, as its authors' code saves it (a fork of GPT-NeoX).
+//! TokenFormer in the format of its authors' code (a fork of GPT-NeoX).
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use residual_zoo_models::tokenformer::{Init, Position, TokenFormerConfig};
 use crate::Error;
 use crate::weights::{Format, Name, rename, same};
 
-/// Names here and there. The modules there are a numbered list: the embedding, one without tensors, the layers,
-/// another one without tensors, the final norm.
+/// Names in the zoo and in the authors' files. Their modules are a numbered list: the embedding, one without tensors,
+/// the layers, another one without tensors, the final norm.
 const NAMES: &[Name] = &[
     same(
         "embeddings.tokens.weight",
@@ -70,7 +70,7 @@ pub const AUTHORS: Format = Format {
 const FIRST_MODULE: &str = "0.word_embeddings.weight";
 const TABLE: &str = "tied_modules.embed.word_embeddings.weight";
 
-/// Buffers, which are no weights.
+/// Whether a tensor is a buffer, which is not a weight.
 pub fn is_buffer(name: &str) -> bool {
     name.contains(".rotary_emb.")
 }
@@ -95,13 +95,13 @@ pub fn normalise(path: &Path, tensors: Tensors) -> Result<Tensors, Error> {
     })
 }
 
-/// The config that the shapes of the tensors give, and the number of token ids. What they do not tell is as in the
-/// authors' configs: the L2 norm and GELU, rotary positions on a quarter of each head, 2048 of them, and a final norm
-/// with scale and shift.
+/// Returns the config that follows from the shapes of the tensors, and the number of token ids. Other fields are as in
+/// the authors' configs: the L2 norm and GELU, rotary positions on a quarter of each head, 2048 of them, and a final
+/// norm with scale and shift.
 ///
 /// # Errors
 ///
-/// Sizes that no TokenFormer has, and without `n_head` those that no model of Table 8 has.
+/// Sizes that no TokenFormer has; without `n_head`, sizes that no model of Table 8 has.
 pub fn config(
     tensors: &Tensors,
     n_head: Option<usize>,
@@ -135,7 +135,7 @@ pub fn config(
     Ok((TokenFormerConfig { n_head, ..config }, vocab_size))
 }
 
-/// The number of heads of the published model with the layers and the width of `config`.
+/// Returns the number of heads of the published model with the layers and the width of `config`.
 fn published_heads(config: &TokenFormerConfig) -> Result<usize, ConfigError> {
     let published = [
         TokenFormerConfig::m150(),

@@ -11,7 +11,7 @@ use crate::export::KIND;
 use crate::json::{Fields, read_fields, read_fields_if_any};
 use crate::pickle::{MOST_BYTES, Pickle, Value};
 
-/// Ends the texts of GPT-2.
+/// The token that ends the texts of GPT-2.
 const END: &str = "<|endoftext|>";
 
 /// A tokenizer beside the weights of a model.
@@ -26,7 +26,7 @@ pub struct Found {
     pub pad: Option<u32>,
     /// The id of `unk_token`.
     pub unknown: Option<u32>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
@@ -43,13 +43,13 @@ impl From<Tokenizer> for Found {
     }
 }
 
-/// The tokenizer beside the weights of a model with a table of `vocab_size` ids, if there is one: `tokenizer.json`, the
-/// `vocab.json` and `merges.txt` of GPT-2, or nanoGPT's `meta.pkl`. The first two with the added tokens of
-/// `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
+/// Reads the tokenizer beside the weights of a model with a table of `vocab_size` ids, if there is one:
+/// `tokenizer.json`, the `vocab.json` and `merges.txt` of GPT-2, or nanoGPT's `meta.pkl`. The first two get the added
+/// tokens of `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
 ///
 /// # Errors
 ///
-/// A damaged file; an added token with another id than it gets.
+/// A damaged file; an added token whose id in a file differs from the id that it gets.
 pub fn in_directory(directory: &Path, vocab_size: usize) -> Result<Option<Found>, Error> {
     let [file, characters, vocabulary, merges] =
         ["tokenizer.json", "meta.pkl", "vocab.json", "merges.txt"].map(|name| directory.join(name));
@@ -112,7 +112,7 @@ pub fn in_directory(directory: &Path, vocab_size: usize) -> Result<Option<Found>
 const OTHER_STEPS: &str = "tokenizer.json is followed as it is; `transformers` replaces its normalizer and pre-tokenizer by those \
                            of GPT-2 for this tokenizer_class, so token ids can differ there";
 
-/// Whether the steps before the model of a `tokenizer.json` are those of GPT-2.
+/// Whether a `tokenizer.json` has GPT-2's steps before its model.
 fn is_byte_level(json: &Json, settings: &Fields) -> bool {
     let step = &json["pre_tokenizer"];
     let flag = |value: Option<&Json>, default| value.and_then(Json::as_bool).unwrap_or(default);
@@ -122,7 +122,8 @@ fn is_byte_level(json: &Json, settings: &Fields) -> bool {
         && flag(step.get("add_prefix_space"), true) == flag(settings.get("add_prefix_space"), false)
 }
 
-/// The tokenizer that a user gives: `bytes`, a `tokenizer.json`, or the `meta.pkl` of a text of characters of nanoGPT.
+/// Reads the tokenizer that a user names: `bytes`, a `tokenizer.json`, or the `meta.pkl` of a character-level text of
+/// nanoGPT.
 ///
 /// # Errors
 ///
@@ -136,7 +137,7 @@ pub fn given(name: &str) -> Result<Tokenizer, Error> {
     }
 }
 
-/// The tokenizer of an exported model of the zoo, if `transformers` has no such kind.
+/// Returns the tokenizer of an exported model of the zoo, if `transformers` has no such kind.
 fn of_zoo(settings: &Fields, file: &Path) -> Result<Option<Tokenizer>, Error> {
     let words = || -> Result<Vec<String>, Error> {
         let json = Json::Object(read_fields(file)?);
@@ -173,7 +174,7 @@ fn of_file(path: &Path) -> Result<Tokenizer, Error> {
     Ok(Tokenizer::train(&TokenizerConfig::File(path.into()), &[])?)
 }
 
-/// The `tokenizer.json` of GPT-2's byte-level BPE, from its two files and `tokenizer_config.json`.
+/// Makes the `tokenizer.json` of GPT-2's byte-level BPE, from its two files and `tokenizer_config.json`.
 fn of_gpt2(vocabulary: &Path, merges: &Path, settings: &Fields) -> Result<Json, Error> {
     let tokens = read_fields(vocabulary)?;
     let text = read_utf8(merges)?;
@@ -201,7 +202,7 @@ fn of_gpt2(vocabulary: &Path, merges: &Path, settings: &Fields) -> Result<Json, 
     }))
 }
 
-/// nanoGPT's table of characters. Its ids must be in the order of the characters, as they are in its own data sets.
+/// Reads nanoGPT's table of characters. Its ids must be in the order of the characters, as in its own data sets.
 fn of_characters(path: &Path) -> Result<Tokenizer, Error> {
     let failed = |problem: String| Error::file(path, problem);
     let bytes = read_file(path)?;

@@ -14,7 +14,7 @@ use zip::result::ZipError;
 use crate::Error;
 use crate::pickle::{Id, MOST_BYTES, Pickle, PickleError, StridedTensor, Value};
 
-/// Begins a file of PyTorch before 1.6: a pickle of this number.
+/// The first bytes of a file of PyTorch before 1.6: a pickle of this number.
 const OLD: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
 
 type Archive = ZipArchive<BufReader<File>>;
@@ -38,7 +38,7 @@ impl TorchFile {
     ///
     /// # Errors
     ///
-    /// When it is no such file, or damaged; I/O errors.
+    /// A file of another kind, or damaged; I/O errors.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let failed = |problem: String| Error::file(path, problem);
         check_is_file(path)?;
@@ -90,7 +90,7 @@ impl TorchFile {
             at += length;
             Ok(pickle)
         };
-        // The number, the version and the machine come before the object, the keys of the storages after it.
+        // The number, the version and the machine come before the object. The keys of the storages come after it.
         let pickles = [next(), next(), next(), next(), next()];
         let [_, _, machine, object, keys] = pickles.map(|pickle| pickle.map_err(unreadable));
         let (machine, object, keys) = (machine?, object?, keys?);
@@ -180,12 +180,12 @@ impl TorchFile {
 const REPEATS: &str = "repeats the numbers of its storage, as `expand` makes it, so a small file could make a tensor of any \
                        size; save it with `.contiguous()`";
 
-/// What names a storage: `('storage', torch.FloatStorage, '0', 'cpu', 1024)`.
+/// The name of a storage: `('storage', torch.FloatStorage, '0', 'cpu', 1024)`.
 struct Storage {
     /// The type of its numbers.
     kind: String,
     key: String,
-    /// How many numbers it has.
+    /// How many numbers the storage has.
     count: usize,
 }
 
@@ -208,7 +208,7 @@ impl Storage {
     }
 }
 
-/// The bytes of a number in each storage that a pickle names.
+/// Returns the bytes per number of each storage that a pickle names.
 fn storages_of(pickle: &Pickle) -> BTreeMap<String, usize> {
     let tensors = pickle.values().filter_map(|value| match value {
         Value::Persistent(name) => Storage::of(pickle, *name),
@@ -227,7 +227,8 @@ fn storages_of(pickle: &Pickle) -> BTreeMap<String, usize> {
     tensors.filter_map(size).collect()
 }
 
-/// The numbers of a tensor in order, out of a storage of `count` numbers of `size` bytes. `None` if it has fewer.
+/// Collects the numbers of a tensor in order, out of a storage of `count` numbers of `size` bytes. `None` if the
+/// storage has fewer.
 fn gather(
     bytes: &[u8],
     size: usize,
@@ -241,7 +242,7 @@ fn gather(
     if all == 0 {
         return Some(Vec::new());
     }
-    // Expanded tensors, which repeat numbers, are no weights and could be of any size.
+    // Expanded tensors repeat numbers. They are not weights and could be of any size.
     if all > count {
         return None;
     }
@@ -267,7 +268,7 @@ fn gather(
         let steps = index.iter().zip(strides).map(|(i, stride)| i * stride);
         let place = offset + steps.sum::<usize>();
         numbers.extend_from_slice(&bytes[place * size..(place + 1) * size]);
-        // The next index, with the last axis running fastest.
+        // Advances the index, with the last axis running fastest.
         for axis in (0..shape.len()).rev() {
             index[axis] += 1;
             if index[axis] < shape[axis] {
@@ -294,7 +295,7 @@ fn read_entry(zip: &mut Archive, name: &str, most: u64) -> Result<Vec<u8>, Strin
         return Err(damaged(format!("has {length} bytes, more than {most}")));
     }
     let mut bytes = Vec::new();
-    // A compressed file may be longer than it says.
+    // A compressed file may be longer than it declares.
     let read = entry.by_ref().take(most + 1).read_to_end(&mut bytes);
     read.map_err(|e| damaged(e.to_string()))?;
     match bytes.len() as u64 == length {
@@ -311,7 +312,7 @@ fn unreadable(error: PickleError) -> String {
 mod tests {
     use super::*;
 
-    /// The numbers of a tensor in a storage of the bytes 0, 1, 2, …
+    /// Returns the numbers of a tensor in a storage of the bytes 0, 1, 2, …
     fn numbers(count: u8, offset: usize, shape: &[usize], strides: &[usize]) -> Option<Vec<u8>> {
         let bytes: Vec<u8> = (0..count).collect();
         gather(&bytes, 1, count.into(), (offset, shape, strides))

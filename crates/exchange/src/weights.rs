@@ -1,4 +1,4 @@
-//! Tensors of other projects and their names there.
+//! Tensors of other projects, and their names in these projects.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,17 +14,17 @@ use crate::Error;
 use crate::pickle::{Id, Value};
 use crate::torch::TorchFile;
 
-/// A tensor in the zoo and in another project.
+/// The names of a tensor in the zoo and in another project.
 pub struct Name {
-    /// Its name here. `{}` is the number of a layer.
+    /// The name in the zoo. `{}` is the number of a layer.
     ours: &'static str,
-    /// Its name there. `{}` is the number of a layer there.
+    /// The name in the other project. `{}` is the number of a layer there.
     theirs: &'static str,
-    /// Whether it is the weight of a linear layer, `[in, out]` here.
+    /// Whether the tensor is the weight of a linear layer, `[in, out]` in the zoo.
     linear: bool,
 }
 
-/// A tensor with the same layout in both projects.
+/// Names a tensor with the same layout in both projects.
 pub const fn same(ours: &'static str, theirs: &'static str) -> Name {
     Name {
         ours,
@@ -33,7 +33,7 @@ pub const fn same(ours: &'static str, theirs: &'static str) -> Name {
     }
 }
 
-/// The weight of a linear layer.
+/// Names the weight of a linear layer.
 pub const fn linear(ours: &'static str, theirs: &'static str) -> Name {
     Name {
         ours,
@@ -42,18 +42,19 @@ pub const fn linear(ours: &'static str, theirs: &'static str) -> Name {
     }
 }
 
-/// How another project names and stores the tensors of a model.
+/// The names and the layout of a model's tensors in another project.
 pub struct Format {
     /// The tensors.
     pub names: &'static [Name],
-    /// The number of the first layer there.
+    /// The number of the first layer in the other project.
     pub first_layer: usize,
-    /// Whether weights of linear layers are `[out, in]` there.
+    /// Whether the other project stores weights of linear layers as `[out, in]`.
     pub transposed: bool,
 }
 
 impl Format {
-    /// The tensors of a model with `n_layer` layers: the names here and there, and whether the tensor is transposed.
+    /// Returns the names of the tensors of a model with `n_layer` layers, in the zoo and in the other project, and
+    /// whether the tensor is transposed.
     fn pairs(&self, n_layer: usize) -> impl Iterator<Item = (String, String, bool)> {
         self.names.iter().flat_map(move |name| {
             let layers = match name.ours.contains("{}") {
@@ -75,12 +76,12 @@ impl Format {
         })
     }
 
-    /// The tensors of `model`, from those of the file `path`. Tensors that only the zoo has keep their initial
-    /// values.
+    /// Returns the tensors of `model`, from the tensors of the file `path`. Tensors that only the zoo has keep their
+    /// initial values.
     ///
     /// # Errors
     ///
-    /// [`Error::Tensors`] with all that are missing, unexpected or of another shape.
+    /// [`Error::Tensors`] with all tensors that are missing, unexpected or of another shape.
     pub fn read(
         &self,
         path: &Path,
@@ -129,7 +130,7 @@ impl Format {
         Ok(found)
     }
 
-    /// The tensors `ours` of a model with `n_layer` layers as they are there.
+    /// Returns the tensors `ours` of a model with `n_layer` layers in the form of the other project.
     pub fn write(&self, mut ours: Tensors, n_layer: usize) -> Tensors {
         let pairs = self
             .pairs(n_layer)
@@ -145,11 +146,11 @@ impl Format {
     }
 }
 
-/// The tensors of `model`, from those of the file `path`, which have the names of the zoo.
+/// Returns the tensors of `model`, from the tensors of the file `path`, which have the names of the zoo.
 ///
 /// # Errors
 ///
-/// [`Error::Tensors`] with all that are missing, unexpected or of another shape.
+/// [`Error::Tensors`] with all tensors that are missing, unexpected or of another shape.
 pub fn read_own(
     path: &Path,
     tensors: Tensors,
@@ -180,13 +181,13 @@ pub fn read_own(
         .collect())
 }
 
-/// The shapes of a model's parameters, by name.
+/// Returns the shapes of a model's parameters, by name.
 fn shapes(model: &impl Module<Flex>) -> BTreeMap<String, Vec<usize>> {
     let list = params::list::<Flex, _>(model).into_iter();
     list.map(|info| (info.name, info.shape)).collect()
 }
 
-/// The transposed matrix; `None` if `tensor` is no matrix.
+/// Transposes a matrix; `None` if `tensor` is not a matrix.
 pub fn transpose(tensor: TensorData) -> Option<TensorData> {
     let &[rows, columns] = tensor.shape.as_slice() else {
         return None;
@@ -207,7 +208,7 @@ pub fn transpose(tensor: TensorData) -> Option<TensorData> {
     ))
 }
 
-/// Reads the tensors of safetensors files, without those for whose names `is_buffer` is true.
+/// Reads the tensors of safetensors files, except those whose names are `is_buffer`.
 ///
 /// # Errors
 ///
@@ -219,7 +220,7 @@ pub fn read_safetensors(files: &[PathBuf], is_buffer: fn(&str) -> bool) -> Resul
     }))
 }
 
-/// The tensors of several files together.
+/// Joins the tensors of several files.
 ///
 /// # Errors
 ///
@@ -239,11 +240,11 @@ pub fn merged<'a>(
     Ok(all)
 }
 
-/// Reads the tensors of the dictionary `state`, without those for whose names `is_buffer` is true.
+/// Reads the tensors of the dictionary `state`, except those whose names are `is_buffer`.
 ///
 /// # Errors
 ///
-/// Something else than tensors of floats.
+/// Values other than tensors of floats.
 pub fn read_torch(
     path: &Path,
     file: &mut TorchFile,
@@ -254,7 +255,7 @@ pub fn read_torch(
         return Err(Error::file(path, "has no dictionary of tensors"));
     };
     let entries = entries.clone();
-    // Several tensors may share a storage, as tied tables do. More numbers than the file has bytes are no model.
+    // Several tensors may share a storage, as tied tables do. No model has more numbers than its file has bytes.
     let numbers = entries
         .iter()
         .map(|(_, value)| match file.pickle.get(*value) {
@@ -294,11 +295,11 @@ pub fn read_torch(
     Ok(all)
 }
 
-/// Gives the tensors of the file `path` the names that `plain` makes of theirs.
+/// Renames the tensors of the file `path` by `plain`.
 ///
 /// # Errors
 ///
-/// Two tensors that get one name.
+/// Two tensors that get the same name.
 pub fn rename(
     path: &Path,
     tensors: Tensors,

@@ -79,7 +79,10 @@ impl<C: ModelConfig> Experiment<C> {
         };
         sweep.check()?;
         if self.count.is_some() {
-            return error("sweep", "is given, but nothing is trained; leave it out");
+            return error(
+                "sweep",
+                "is given, but with `count` nothing is trained; leave one of them out",
+            );
         }
         if sweep.halving.is_some()
             && let Some(run) = planned.iter().find(|run| run.after.is_some())

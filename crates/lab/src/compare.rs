@@ -14,14 +14,15 @@ use residual_zoo_runs::{Error as RunError, Row, RunConfig, checkpoint, disk, voc
 use residual_zoo_train::Summary;
 use residual_zoo_train::dashboard::{Display, Screen, Title, print, warn};
 
-use crate::basis::Basis;
-use crate::corpora::open_corpus;
+use residual_zoo_drive::{
+    Basis, Error as DriveError, Use, available_memory, check_memory, check_precision, check_size,
+    open_corpus, train, training_flops,
+};
+
 use crate::facts::{data_table, folded, settings};
 use crate::notes::long_warm_ups;
 use crate::results::sentence;
-use crate::single::{check_precision, work};
-use crate::size::{Use, available_memory, check_memory, check_size};
-use crate::{Axis, DataFacts, Error, Options, REPORT, train};
+use crate::{Axis, DataFacts, Error, Options, REPORT};
 use directory::{MARK, prepare};
 
 /// Trains models, given by name, and writes `report.html`. Trained models are not trained again. The report shows
@@ -90,7 +91,8 @@ pub fn compare<C: ModelConfig>(
         let title = Title {
             run: Some(name.clone()),
             number: Some((i + 1, models.len())),
-            to_come: work_left(&models[i + 1..], &corpus, options) / work(config, &corpus),
+            to_come: work_left(&models[i + 1..], &corpus, options)
+                / training_flops(config, &corpus),
             ..Title::default()
         };
         let run_options = options.of_run(options.directory.join(name), title, None);
@@ -103,14 +105,14 @@ pub fn compare<C: ModelConfig>(
                 break;
             }
             Ok(summary) => comparison.entries.push((name.clone(), summary)),
-            Err(Error::Backend(error)) => return Err(error.into()),
+            Err(DriveError::Backend(error)) => return Err(error.into()),
             Err(error) => {
                 comparison.missing.push(name.clone());
                 match failure {
                     Some(_) => warn(&format!("{name} failed: {error}")),
                     None => {
                         warn(&format!("{name} failed; the error comes at the end"));
-                        failure = Some(error);
+                        failure = Some(error.into());
                     }
                 }
             }
@@ -136,7 +138,7 @@ fn work_left<C: ModelConfig>(
         !checkpoint::directory(&run, config.train.steps).exists()
     };
     let left = models.iter().filter(is_left);
-    left.map(|(_, config)| work(config, corpus)).sum()
+    left.map(|(_, config)| training_flops(config, corpus)).sum()
 }
 
 /// Checks that all models have the data and budget of the first, and returns that one.

@@ -1,28 +1,20 @@
-//! Errors of the lab.
+//! Errors of experiments and comparisons.
 
 use std::path::Path;
 
 use residual_zoo_backend::BackendError;
 use residual_zoo_core::ConfigError;
-use residual_zoo_data::{DataError, one_line};
+use residual_zoo_data::DataError;
+use residual_zoo_drive::Error as DriveError;
 use residual_zoo_runs::Error as RunError;
 
-/// The reason why an experiment, a comparison or a single run failed.
+/// An error of an experiment or a comparison.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An error of a config, the data or a run directory.
+    /// A single run.
     #[error(transparent)]
-    Run(#[from] RunError),
-    /// An error of the backend.
-    #[error(transparent)]
-    Backend(#[from] BackendError),
-    /// An error of an evaluation.
-    #[error(transparent)]
-    Evaluate(#[from] residual_zoo_evaluate::Error),
-    /// An error of a server.
-    #[error(transparent)]
-    Serve(#[from] residual_zoo_serve::Error),
-    /// The file of the experiment lacks a number that a measurement needs.
+    Drive(#[from] DriveError),
+    /// A number that a measurement needs and the file of the experiment does not give.
     #[error("run `{run}` has no value `{name}`")]
     NoValue {
         /// The run.
@@ -36,28 +28,13 @@ pub enum Error {
         /// The runs, each with its reason.
         missing: Vec<String>,
     },
-    /// The user stopped the command before it was done. The text says how to continue.
-    #[error("stopped; {0}")]
-    Stopped(String),
-    /// Signals could not be caught.
-    #[error("could not listen to Ctrl-C: {0}")]
-    Signals(String),
 }
 
 impl Error {
     /// Adds the file to an error of a field or an assignment. Other errors stay as they are.
     pub fn in_file(self, path: &Path) -> Self {
         match self {
-            Self::Run(RunError::Config(error)) => error.in_file(path).into(),
-            Self::Run(RunError::Override {
-                assignment,
-                problem,
-            }) => {
-                let field = format!("--set {}", one_line(assignment));
-                ConfigError::new(field, one_line(problem))
-                    .in_file(path)
-                    .into()
-            }
+            Self::Drive(error) => error.in_file(path).into(),
             other => other,
         }
     }
@@ -65,48 +42,57 @@ impl Error {
     /// Prefixes the path of the field by `outer` in an error of a field. Other errors stay as they are.
     pub(crate) fn within(self, outer: &str) -> Self {
         match self {
-            Self::Run(RunError::Config(error)) => error.within(outer).into(),
+            Self::Drive(error) => error.within(outer).into(),
             other => other,
         }
     }
 
-    /// Whether the user asked for something impossible, as opposed to a failure of the machine.
+    /// Whether the user asked for something impossible, rather than the machine failing.
     pub fn is_bad_input(&self) -> bool {
         match self {
-            Self::Run(error) => error.is_bad_input(),
-            Self::Backend(error) => error.is_bad_input(),
-            Self::Evaluate(error) => error.is_bad_input(),
-            Self::Serve(error) => error.is_bad_input(),
+            Self::Drive(error) => error.is_bad_input(),
             Self::NoValue { .. } => true,
-            Self::Missing { .. } | Self::Stopped(_) | Self::Signals(_) => false,
+            Self::Missing { .. } => false,
         }
     }
 
     /// Whether the user stopped the command before it was done.
     pub fn is_stop(&self) -> bool {
-        match self {
-            Self::Stopped(_) | Self::Evaluate(residual_zoo_evaluate::Error::Stopped) => true,
-            Self::Run(error) => error.is_stop(),
-            Self::Evaluate(residual_zoo_evaluate::Error::Data(error)) => error.is_stop(),
-            Self::Evaluate(residual_zoo_evaluate::Error::Run(error)) => error.is_stop(),
-            _ => false,
-        }
+        matches!(self, Self::Drive(error) if error.is_stop())
     }
 
-    /// The error of a stopped command that continues when it is repeated.
+    /// The error of a command that the user stopped, and that continues when it is repeated.
     pub fn stopped() -> Self {
-        Self::Stopped("to continue: repeat the command".into())
+        DriveError::stopped().into()
     }
 }
 
 impl From<ConfigError> for Error {
     fn from(error: ConfigError) -> Self {
-        Self::Run(error.into())
+        Self::Drive(error.into())
     }
 }
 
 impl From<DataError> for Error {
     fn from(error: DataError) -> Self {
-        Self::Run(error.into())
+        Self::Drive(error.into())
+    }
+}
+
+impl From<RunError> for Error {
+    fn from(error: RunError) -> Self {
+        Self::Drive(error.into())
+    }
+}
+
+impl From<BackendError> for Error {
+    fn from(error: BackendError) -> Self {
+        Self::Drive(error.into())
+    }
+}
+
+impl From<residual_zoo_evaluate::Error> for Error {
+    fn from(error: residual_zoo_evaluate::Error) -> Self {
+        Self::Drive(error.into())
     }
 }

@@ -6,7 +6,9 @@ use residual_zoo_report::{Column, Section, Table, si, sig};
 use residual_zoo_runs::RunConfig;
 use serde::Serialize;
 
-use crate::{After, Basis, PlannedRun};
+use residual_zoo_drive::Basis;
+
+use crate::{After, PlannedRun};
 
 /// Data on which runs are trained or measured, and how often the runs read them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -23,31 +23,26 @@
 //! All items are generic over the config of a model, so other projects can run experiments on their own zoo. Programs
 //! take their options from `residual-zoo-cli`.
 //!
-//! A module uses only modules before it in this order: `error`, `size`, `single`, `options`, `quantity`,
-//! `stats`, `claims`, `sweep`, `experiment`, `scales`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`,
-//! `check`, `judge`, `charts`, `origin`, `pool`, `merge`, `training`, `tune`, `tuning_report`, `notes`, `looks`, `results`, `run`,
-//! `compare`, `index`, `generate`, `classify`, `trial`; `basis` follows `corpora`.
+//! A module uses only modules before it in this order: `error`, `options`, `quantity`, `stats`, `claims`, `sweep`, `scales`,
+//! `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`, `check`, `judge`, `charts`, `origin`, `pool`,
+//! `training`, `tune`, `tuning_report`, `notes`, `looks`, `results`, `run`, `compare`, `index`. Single runs are driven by
+//! `residual-zoo-drive`.
 
 #![forbid(unsafe_code)]
 
-mod basis;
 mod charts;
 mod check;
 pub mod claims;
-mod classify;
 mod compare;
 mod corpora;
 mod curves;
 mod error;
-mod evaluate;
 mod experiment;
 mod facts;
-mod generate;
 mod index;
 mod judge;
 mod looks;
 pub mod measure;
-mod merge;
 mod notes;
 mod observe;
 mod options;
@@ -58,9 +53,6 @@ mod quantity;
 mod results;
 mod run;
 mod scales;
-mod serve;
-mod single;
-mod size;
 mod sound;
 mod stats;
 pub mod sweep;
@@ -68,26 +60,19 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod training;
-pub mod trial;
 mod tune;
 mod tuning_report;
 
-pub use basis::{Basis, MOST_BYTES, basis_notes, why_unopened};
 pub use check::unequal_budgets;
 pub use claims::{Claim, Judgement, Test, Verdict};
-pub use classify::{Classified, Found, IMAGES_REPORT, classify};
 pub use compare::{Comparison, Setting, compare};
-pub use corpora::{fetch_model, open_corpus, store_corpus};
 pub use curves::{BITS_PER_BYTE, CURVES, Curve, curves, have_different_tokens};
 pub use error::Error;
-pub use evaluate::evaluate;
 pub use experiment::{After, ChartSpec, Experiment, Measure, RunSpec, Vary};
 pub use facts::{DataFacts, token};
-pub use generate::generate;
 pub use index::{INDEX, check_pages, write_index};
 pub use judge::Planned;
 pub use looks::LOOKS;
-pub use merge::merge;
 pub use notes::long_warm_ups;
 pub use observe::{Missing, Observation, Outcome};
 pub use options::Options;
@@ -98,9 +83,6 @@ pub use quantity::{Axis, Observed, describe, is_cost};
 pub use results::{REPORT, Results};
 pub use run::run_experiment;
 pub use scales::{ExperimentFile, ExperimentText};
-pub use serve::serve;
-pub use single::{Bench, check_precision, check_start, follow, measure_rates, time, train};
-pub use size::{Use, available_memory, check_memory, check_size, least_memory};
 pub use stats::{Estimate, Line};
 pub use sweep::Sweep;
 pub use tasks::TaskSpec;

@@ -45,9 +45,8 @@ pub struct Results {
     judge: bool,
     /// Notes on the claims.
     notes: Vec<String>,
-    /// What to know about the runs.
-    #[serde(skip)]
-    of_runs: Vec<String>,
+    /// What to know about the runs, as it was shown when they started.
+    notes_of_runs: Vec<String>,
     claims: Vec<Judgement>,
     /// The name of each run and all settings, as RON.
     configs: Vec<(String, String)>,
@@ -118,7 +117,7 @@ impl Results {
             looks: Vec::new(),
             judge: experiment.judge,
             notes: unequal_budgets(experiment, planned),
-            of_runs: outcome.notes,
+            notes_of_runs: outcome.notes,
             claims,
             observations: outcome.observations,
             rows: planned.iter().map(row).collect(),
@@ -409,7 +408,7 @@ impl Results {
 
     /// A description of the experiment, and notes on the runs.
     fn lead(&self) -> String {
-        let notes = self.of_runs.iter().map(|note| sentence(note));
+        let notes = self.notes_of_runs.iter().map(|note| sentence(note));
         let notes = notes.collect::<String>();
         let paragraphs = [self.about.as_str(), notes.trim_start()];
         let paragraphs = paragraphs.into_iter().filter(|text| !text.is_empty());

@@ -79,9 +79,11 @@ impl<'a> ExperimentFile<'a> {
         Ok(file)
     }
 
-    /// Whether the text is an experiment rather than a run.
-    pub fn is_one(text: &str) -> bool {
-        tree::parse(text).is_some_and(|fields| fields.get("runs").is_some())
+    /// Whether a text is an experiment rather than a run.
+    pub fn is_experiment(text: &str) -> bool {
+        // `runs` may be in the scales alone.
+        let has = |fields: &Fields, name| fields.get(name).is_some();
+        tree::parse(text).is_some_and(|fields| has(&fields, "runs") || has(&fields, "scales"))
     }
 
     /// The names of the scales, in order.
@@ -143,7 +145,7 @@ impl<'a> ExperimentFile<'a> {
         let Some(mut whole) = self.at_scale(whole, scale)? else {
             return Err((
                 scale,
-                "is None, but only entries of lists can be left out".into(),
+                "is None, but only runs, charts and claims can be left out".into(),
             ));
         };
         let shared = whole.remove("model").map(Value::fields).transpose()?;
@@ -204,6 +206,11 @@ impl<'a> ExperimentFile<'a> {
                 self.scales.join(", ")
             );
             return Err((name, problem));
+        }
+        let twice = (scales.iter().enumerate())
+            .find(|(i, (name, _))| scales[..*i].iter().any(|(other, _)| other == name));
+        if let Some((_, (name, _))) = twice {
+            return Err((name, "is given twice".into()));
         }
         match scales.into_iter().find(|(name, _)| *name == scale) {
             None => Ok(Some(whole)),

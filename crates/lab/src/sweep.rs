@@ -10,7 +10,7 @@ use std::fmt;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use residual_zoo_core::{ConfigError, check};
-use residual_zoo_runs::TrainConfig;
+use residual_zoo_runs::{TrainConfig, names_of};
 use serde::{Deserialize, Serialize};
 
 /// A sweep trains every run of an experiment at every point. The best point of a run has the lowest mean validation
@@ -172,7 +172,10 @@ impl Sweep {
         }
         let paths = self.over.iter().flat_map(|swept| swept.field.split(','));
         let mut known = BTreeSet::new();
-        if let Some(twice) = paths.map(str::trim).find(|path| !known.insert(*path)) {
+        if let Some(twice) = paths
+            .map(str::trim)
+            .find(|path| !known.insert(names_of(path)))
+        {
             let problem = format!("has `{twice}` twice");
             return Err(ConfigError::new(OVER, problem));
         }
@@ -216,11 +219,10 @@ impl Sweep {
 
     /// Whether the assignment `PATH=VALUE` sets a field that varies, or a part of it.
     pub fn varies(&self, assignment: &str) -> bool {
-        let path = assignment.split('=').next().unwrap_or_default().trim();
+        let path = names_of(assignment);
         let paths = self.over.iter().flat_map(|swept| swept.field.split(','));
-        let mut paths = paths.map(str::trim);
-        let is_part = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}."));
-        paths.any(|swept| is_part(path, swept) || is_part(swept, path))
+        let mut paths = paths.map(names_of);
+        paths.any(|swept| path.starts_with(&swept) || swept.starts_with(&path))
     }
 
     /// For each field, the field whose index it follows. Drawn fields follow the first drawn field, because they are

@@ -8,7 +8,9 @@ use residual_zoo_evaluate::{Error as EvaluateError, KINDS, Kind, Options as Eval
 use residual_zoo_runs::Run;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Options, evaluate};
+use residual_zoo_drive::{Error as DriveError, evaluate};
+
+use crate::{Error, Options};
 
 /// A task on which trained runs are evaluated. Its metrics are quantities, such as `hellaswag acc_norm`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,10 +103,10 @@ pub(crate) fn metrics<C: ModelConfig>(
     let results = evaluate(&run, tasks, &evaluation, backend, &options.stop);
     let results = results.map_err(|error| match error {
         error if error.is_stop() => Unevaluated::Stopped,
-        Error::Evaluate(EvaluateError::Run(residual_zoo_runs::Error::Locked { .. })) => {
+        DriveError::Evaluate(EvaluateError::Run(residual_zoo_runs::Error::Locked { .. })) => {
             Unevaluated::Busy
         }
-        error => failed(error),
+        error => failed(error.into()),
     })?;
     let mut found = BTreeMap::new();
     for task in results {

@@ -16,13 +16,16 @@ use residual_zoo_train::dashboard::{Screen, Title, duration, print};
 use residual_zoo_train::{RunOptions, Summary};
 use serde::{Deserialize, Serialize};
 
+use residual_zoo_drive::{
+    Error as DriveError, Use, available_memory, check_memory, check_size, merge, train,
+    training_flops,
+};
+
 use crate::observe::{learned, of_summary};
 use crate::pool::Place;
-use crate::single::work;
-use crate::size::{Use, available_memory, check_memory, check_size};
 use crate::sweep::until;
 use crate::tasks::{Unevaluated, metrics};
-use crate::{After, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool, merge, train};
+use crate::{After, Missing, Observation, Options, Outcome, PlannedRun, Pool};
 
 /// Trains the first `share` of every run for every seed, all runs of a seed before the next seed, and observes them. A
 /// run that is already in the pool is not trained again; a stopped one continues. Runs that another process trains come
@@ -170,7 +173,7 @@ impl<C: ModelConfig> Turn<'_, C> {
     /// Training FLOPs of the run, including finished steps.
     fn work(&self) -> f64 {
         let config = self.run.config.as_ref();
-        config.map_or(0.0, |config| work(config, self.corpus))
+        config.map_or(0.0, |config| training_flops(config, self.corpus))
     }
 
     /// The step at which training stops; `None` for the last step.
@@ -284,8 +287,8 @@ impl<C: ModelConfig> Turn<'_, C> {
             ..options.of_run(place.directory.clone(), title, place.before.clone())
         };
         let (kind, gpu) = (options.backend, options.gpu);
-        let train = || {
-            // A symbolic link could point to a run outside the pool.
+        let train = || -> Result<Summary, DriveError> {
+            // Behind it could be a run of others.
             disk::refuse_linked_directory(&place.directory)?;
             config.validate(vocabulary(self.corpus))?;
             let (tokens, device) = (vocabulary(self.corpus), (kind, gpu));
@@ -297,8 +300,8 @@ impl<C: ModelConfig> Turn<'_, C> {
                 && run_dir::is_free(first)?
             {
                 match merge::<C>((a, b), first, 1.0, (kind, gpu)) {
-                    // Another process has just made the merged run.
-                    Err(Error::Run(RunError::RunExists(_))) if !run_dir::is_free(first)? => {}
+                    // Another process has just made it.
+                    Err(DriveError::Run(RunError::RunExists(_))) if !run_dir::is_free(first)? => {}
                     made => drop(made?),
                 }
             }
@@ -310,8 +313,8 @@ impl<C: ModelConfig> Turn<'_, C> {
                 Some(until) => summary.up_to(until),
                 None => summary,
             }),
-            Ok(Err(Error::Run(RunError::Locked { .. }))) => Err(Pending::Busy),
-            Ok(Err(Error::Run(error @ RunError::NotFinite { .. }))) => {
+            Ok(Err(DriveError::Run(RunError::Locked { .. }))) => Err(Pending::Busy),
+            Ok(Err(DriveError::Run(error @ RunError::NotFinite { .. }))) => {
                 let diverged = describe_divergence(&error);
                 // A repetition would diverge again.
                 let keep = Measured {

@@ -6,8 +6,9 @@ use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::Corpus;
 use serde::Serialize;
 
+use residual_zoo_drive::training_flops;
+
 use crate::corpora::open_corpora;
-use crate::single::work;
 use crate::stats::Estimate;
 use crate::sweep::{OVER, Point, Sweep, Value, until};
 use crate::training::train_runs;
@@ -394,7 +395,7 @@ fn work_of_first_points<C: ModelConfig>(
     let first = candidates.iter().filter(|candidate| candidate.at.1 == 0);
     let work = |first: &Candidate<C>| {
         let config = first.planned.config.as_ref()?;
-        Some(work(config, corpora[&first.at]))
+        Some(training_flops(config, corpora[&first.at]))
     };
     first.filter_map(work).sum()
 }

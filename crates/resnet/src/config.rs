@@ -363,7 +363,7 @@ impl Architecture for ResNetConfig {
             return Err(ConfigError::new("shortcut", problem));
         }
         check::positive("norm_eps", self.norm_eps)?;
-        match self.norm_momentum > 0.0 && self.norm_momentum <= 1.0 {
+        match self.norm_momentum as f32 > 0.0 && self.norm_momentum <= 1.0 {
             true => Ok(()),
             false => Err(ConfigError::new(
                 "norm_momentum",

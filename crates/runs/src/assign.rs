@@ -15,11 +15,13 @@ impl<M: ModelConfig> RunConfig<M> {
     ///
     /// # Errors
     ///
-    /// When a field is unknown, or a value has the wrong type; a number of the config that is not finite.
+    /// When a field is unknown, or a value has the wrong type; when an assignment undoes an earlier one; a number of the
+    /// config that is not finite.
     pub fn set(self, assignments: &[String]) -> Result<Self, Error> {
         if let (false, Some(error)) = (assignments.is_empty(), self.not_finite()) {
             return Err(error.into());
         }
+        refuse_undone(assignments)?;
         assignments.iter().try_fold(self, |config, assignment| {
             config
                 .set_one(assignment)
@@ -157,6 +159,50 @@ impl<M: ModelConfig> RunConfig<M> {
                 format!("is {found}; it must be a finite number"),
             ))
         })
+    }
+}
+
+/// Refuses an assignment that sets again what an earlier one has set. A part of what was set before can be changed.
+fn refuse_undone(assignments: &[String]) -> Result<(), Error> {
+    // An assignment without a value has its own error.
+    let is_whole = assignments.iter().all(|it| it.contains('='));
+    let fields = assignments.iter().filter(|_| is_whole);
+    let fields: Vec<Vec<&str>> = fields.map(|it| names_of(it)).collect();
+    for (i, field) in fields.iter().enumerate() {
+        let undone = |earlier: &Vec<&str>| {
+            earlier.starts_with(field) || of_one_layer(earlier).starts_with(&of_one_layer(field))
+        };
+        if let Some(earlier) = fields[..i].iter().position(undone) {
+            let problem = match fields[earlier].len() > field.len() {
+                true => {
+                    "sets a part of it, which would be lost; give that after it, or leave one of them out"
+                }
+                false => "sets the same field; leave one of them out",
+            };
+            return Err(Error::Override {
+                assignment: assignments[i].clone(),
+                problem: format!("`{}` {problem}", assignments[earlier]),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The names of the fields that lead to the one that `path`, or `PATH=VALUE`, sets. Names of architectures and of
+/// other variants can be left out of a path, so they are not among them.
+pub fn names_of(path: &str) -> Vec<&str> {
+    let path = path.split('=').next().unwrap_or_default();
+    let names = path.split('.').map(str::trim);
+    names
+        .filter(|name| !name.starts_with(char::is_uppercase))
+        .collect()
+}
+
+/// The names that lead to the same field of a model of one architecture, which is also a composition of one layer.
+fn of_one_layer<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    match names {
+        ["model", "layers", "0", rest @ ..] if !rest.is_empty() => [&["model"], rest].concat(),
+        names => names.to_vec(),
     }
 }
 
@@ -429,6 +475,37 @@ mod tests {
             ),
         ] {
             assert_eq!(parse(text).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_field_is_set_once_and_its_parts_after_it() {
+        let check = |assignments: [&str; 2]| refuse_undone(&assignments.map(String::from));
+        for good in [
+            ["train.steps=3", "train.batch=3"],
+            ["train.log_every=3", "train.log=3"],
+            ["model=Gpt2(n_layer: 2)", "model.n_head=3"],
+            ["model.layers=[]", "model.layers.0.n_head=3"],
+        ] {
+            check(good).unwrap();
+        }
+        for (twice, problem) in [
+            (["train.steps=3", "train.steps=3"], "the same field"),
+            (["model.n_head=3", "model.Gpt2.n_head=4"], "the same field"),
+            (
+                ["model.n_head=3", "model.layers.0.Gpt2.n_head=4"],
+                "the same field",
+            ),
+            (["model.n_head=3", "model=Gpt2(n_layer: 2)"], "a part of it"),
+            (
+                ["model.layers.0.n_head=3", "model.layers=[]"],
+                "a part of it",
+            ),
+        ] {
+            let error = check(twice).unwrap_err().to_string();
+            for part in [twice[0], twice[1], problem] {
+                assert!(error.contains(part), "{part} is not in: {error}");
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use residual_zoo_system::files;
 
@@ -89,16 +89,12 @@ pub fn open_to_append(path: &Path, keep: u64) -> Result<File, Error> {
 
 /// Replaces a file atomically: it has the old or the new content, even if the process stops here.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let aside = path.with_extension("partial");
-    write(&aside, bytes)?;
-    rename(&aside, path)
+    replace_by(path, &beside(path, ".partial"), |aside| write(aside, bytes))
 }
 
 /// Like [`replace`], for a file that several processes may write at the same time.
 pub fn replace_shared(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let aside = path.with_extension(format!("{}.partial", std::process::id()));
-    write(&aside, bytes)?;
-    rename(&aside, path)
+    replace_by(path, &own_beside(path), |aside| write(aside, bytes))
 }
 
 /// Writes an output file that the user names, such as a chart or a table. The content is first written beside it, so an
@@ -109,21 +105,54 @@ pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     if fs::metadata(&target).is_ok_and(|there| !there.is_file()) {
         return fs::write(&target, bytes).map_err(Error::io("write", path));
     }
-    let aside = target.with_extension(format!("{}.partial", std::process::id()));
-    let written = write(&aside, bytes).and_then(|()| {
-        if let Ok(there) = fs::metadata(&target) {
-            fs::set_permissions(&aside, there.permissions()).map_err(Error::io("write", path))?;
+    let written = replace_by(&target, &own_beside(&target), |aside| {
+        write(aside, bytes)?;
+        match fs::metadata(&target) {
+            Ok(there) => {
+                fs::set_permissions(aside, there.permissions()).map_err(Error::io("write", path))
+            }
+            Err(_) => Ok(()),
         }
-        rename(&aside, &target)
     });
-    written.map_err(|error| {
-        drop(fs::remove_file(&aside));
-        match error {
-            // The user knows the file by this name.
-            Error::Io { action, source, .. } => Error::io(action, path)(source),
-            error => error,
-        }
+    written.map_err(|error| match error {
+        // The user knows the file by this name.
+        Error::Io { action, source, .. } => Error::io(action, path)(source),
+        error => error,
     })
+}
+
+/// Writes a file at `aside` by `write`, and renames it to `path`. If that fails, nothing is left at `aside`.
+fn replace_by(
+    path: &Path,
+    aside: &Path,
+    write: impl FnOnce(&Path) -> Result<(), Error>,
+) -> Result<(), Error> {
+    // A file of others stays.
+    refuse_to_write(aside)?;
+    let written = write(aside).and_then(|()| rename(aside, path));
+    if written.is_err() {
+        fs::remove_file(aside).ok();
+    }
+    written
+}
+
+/// The most bytes that a name beside a shorter one may have.
+const SHORT: usize = 64;
+
+/// The path `path` with another `ending`. Its name is no longer than that of `path`, or than any file system takes.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default();
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let room = name.len().max(SHORT).saturating_sub(ending.len());
+    path.with_file_name(format!(
+        "{}{ending}",
+        &stem[..stem.floor_char_boundary(room)]
+    ))
+}
+
+/// The path beside `path` that only this process writes to.
+fn own_beside(path: &Path) -> PathBuf {
+    beside(path, &format!(".{}.partial", std::process::id()))
 }
 
 /// Renames a file or directory and waits until the new name is on disk. A file at `to` is replaced.
@@ -237,5 +266,44 @@ mod faults {
             residual_zoo_system::process::kill_self();
         }
         Err(Error::from(ErrorKind::StorageFull))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_beside_a_file_that_cannot_be_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("report.html");
+        // A directory with something in it cannot be replaced by a file.
+        fs::create_dir_all(path.join("inside")).unwrap();
+        for replace in [replace, replace_shared] {
+            replace(&path, b"text").unwrap_err();
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        }
+        // A file that others have linked there stays.
+        let aside = directory.path().join("report.partial");
+        fs::write(&aside, "mine").unwrap();
+        fs::hard_link(&aside, path.join("inside/backup")).unwrap();
+        if cfg!(unix) {
+            replace(&path, b"text").unwrap_err();
+            assert_eq!(fs::read_to_string(&aside).unwrap(), "mine");
+        }
+    }
+
+    #[test]
+    fn a_name_beside_is_no_longer_than_the_name_itself() {
+        for name in ["x".repeat(251) + ".svg", "é".repeat(127), "a.svg".into()] {
+            for ending in [".partial", ".4194304.partial"] {
+                let beside = beside(&Path::new("charts").join(&name), ending);
+                let found = beside.file_name().unwrap().to_str().unwrap();
+                assert!(found.len() <= name.len().max(SHORT), "{found}");
+                assert!(found.ends_with(ending) && beside.starts_with("charts"));
+            }
+        }
+        let run = |name: &str| beside(&Path::new("run").join(name), ".partial");
+        assert_eq!(run("config.ron"), Path::new("run/config.partial"));
     }
 }

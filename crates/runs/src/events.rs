@@ -8,12 +8,16 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use residual_zoo_system::files;
+
 use crate::{Error, Row, disk};
 
 /// The folder of the event file in a run directory.
 pub const FOLDER: &str = "tensorboard";
-/// In the name of every event file.
+/// Begins the name of every event file. The seconds of its start follow.
 const NAME: &str = "events.out.tfevents.";
+/// In the name of an event file of the zoo, before the number of the process.
+const OWN: &str = ".residual-zoo.";
 
 /// The event file of a run that trains.
 pub struct Events {
@@ -39,7 +43,7 @@ impl Events {
             }
         }
         let (now, process) = (now(), std::process::id());
-        let path = folder.join(format!("{NAME}{}.residual-zoo.{process}", now as u64));
+        let path = folder.join(format!("{NAME}{}{OWN}{process}", now as u64));
         disk::write(&path, &[])?;
         let file = disk::open_to_append(&path, 0)?;
         let mut events = Self { path, file };
@@ -80,14 +84,24 @@ impl Events {
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let found = self.file.metadata();
+        if found.is_ok_and(|found| files::has_other_names(&found)) {
+            // A backup made of hard links keeps what it has.
+            let content = fs::read(&self.path).map_err(Error::io("read", &self.path))?;
+            disk::replace_shared(&self.path, &content)?;
+            self.file = disk::open_to_append(&self.path, content.len() as u64)?;
+        }
         disk::append(&mut self.file, &self.path, bytes)
     }
 }
 
-/// Whether a file is one that [`Events`] wrote.
+/// Whether a file is one that [`Events`] wrote. Other programs may write event files into the same directory.
 pub fn is_event_file(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| name.starts_with(NAME))
+    let numbers = name.and_then(|name| name.strip_prefix(NAME)?.split_once(OWN));
+    numbers.is_some_and(|(start, process)| {
+        start.parse::<u64>().is_ok() && process.parse::<u32>().is_ok()
+    })
 }
 
 fn now() -> f64 {
@@ -228,6 +242,45 @@ mod tests {
         assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(masked(0), 0xa282_ead8);
         assert_eq!(varint(300), [0xac, 0x02]);
+    }
+
+    #[test]
+    fn only_event_files_of_the_zoo_are_its_own() {
+        let run = tempfile::tempdir().unwrap();
+        let folder = run.path().join(FOLDER);
+        let start = || Events::start(run.path(), "", &[], "").unwrap();
+        let first = start().path;
+        let others = [
+            "events.out.tfevents.1700000000.host",
+            "events.out.tfevents.1.residual-zoo.x",
+        ];
+        for other in others {
+            fs::write(folder.join(other), "theirs").unwrap();
+            assert!(!is_event_file(&folder.join(other)));
+        }
+        assert!(is_event_file(&first));
+        let second = start().path;
+        assert!(second.exists() && (first == second || !first.exists()));
+        for other in others {
+            assert_eq!(fs::read_to_string(folder.join(other)).unwrap(), "theirs");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_backup_of_hard_links_keeps_its_events() {
+        let run = tempfile::tempdir().unwrap();
+        let mut events = Events::start(run.path(), "", &[], "").unwrap();
+        let backup = run.path().join("backup");
+        fs::hard_link(&events.path, &backup).unwrap();
+        let before = fs::read(&backup).unwrap();
+        for step in [1, 2] {
+            events.sample(step, "text").unwrap();
+        }
+        assert_eq!(fs::read(&backup).unwrap(), before);
+        let after = fs::read(&events.path).unwrap();
+        assert!(after.starts_with(&before) && after.len() > before.len() + 20);
+        assert_eq!(fs::read_dir(run.path().join(FOLDER)).unwrap().count(), 1);
     }
 
     #[test]

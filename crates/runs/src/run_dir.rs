@@ -12,27 +12,30 @@
 //! lock             locked by the process that trains
 //! ```
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_data::{Corpus, Tokenizer};
-use serde::{Deserialize, Serialize};
+use residual_zoo_data::Tokenizer;
+use serde::Serialize;
 
 use crate::checkpoint::{self, free};
-use crate::events::{self, Events};
-use crate::lock::{LOCK, Lock};
+use crate::events::Events;
+use crate::lock::Lock;
 use crate::log::{Log, Mark, json_line, whole_lines};
 use crate::{Error, Row, RunConfig, disk};
 
+mod place;
 mod read;
+mod start;
 
+pub use place::{delete, is_free, is_in_use};
 pub use read::{
     check_paths, check_tokenizer, read_config, read_data, read_history, read_metrics,
     read_tokenizer,
 };
+pub use start::{DataIdentity, Start, is_config_edited};
 
 /// The file name of the config of a run.
 pub const CONFIG: &str = "config.ron";
@@ -50,10 +53,6 @@ const SAMPLE: &str = "=== step ";
 /// The prefix of the logs of a run that started over.
 const BEFORE_RESTART: &str = "before-restart-";
 
-/// What a run may leave, besides its first checkpoint, if it is stopped before its config is
-/// written.
-const BEFORE_THE_CONFIG: [&str; 5] = [LOCK, TOKENIZER, DATA, HISTORY, "config.partial"];
-
 /// A run directory that only this process writes to.
 pub struct RunDir {
     path: PathBuf,
@@ -62,139 +61,6 @@ pub struct RunDir {
     samples: Log,
     events: Option<Events>,
     notes: Vec<String>,
-}
-
-/// Identifies the data of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DataIdentity {
-    /// Hash of source, tokenizer and split (see [`Corpus::identity`]).
-    pub identity: String,
-    /// BLAKE3 of the training data.
-    pub train_blake3: String,
-    /// BLAKE3 of the validation data.
-    pub valid_blake3: String,
-    /// Number of training tokens; `None` if they are generated without end.
-    pub train_tokens: Option<usize>,
-    /// Number of validation tokens; `None` if they are generated without end.
-    pub valid_tokens: Option<usize>,
-    /// Number of token ids.
-    pub vocab_size: usize,
-}
-
-impl DataIdentity {
-    /// The identity of `corpus`. Reads all of its data.
-    pub fn of(corpus: &Corpus) -> Self {
-        Self {
-            identity: corpus.identity.clone(),
-            train_blake3: corpus.train.blake3(),
-            valid_blake3: corpus.valid.blake3(),
-            train_tokens: corpus.train.tokens(),
-            valid_tokens: corpus.valid.tokens(),
-            vocab_size: corpus.tokenizer.vocab_size(),
-        }
-    }
-}
-
-/// A start of a run: a line of `history.jsonl`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Start {
-    /// Number of steps before this start.
-    pub step: usize,
-    /// Version of this crate.
-    pub version: String,
-    /// The backend, as Burn names it.
-    pub backend: String,
-    /// Number of threads that the system offers.
-    pub threads: usize,
-    /// Number of processes that train together; 0 in files from before there were several.
-    pub processes: usize,
-    /// Whether other runs were trained on the same cores.
-    pub shared: bool,
-    /// The directory of the run that the first weights came from, as it was at this start.
-    pub init_from: Option<PathBuf>,
-    /// The directory of the run whose weights were merged with those.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub merged_with: Option<PathBuf>,
-    /// BLAKE3 of these weights, which identifies them even if that run was moved.
-    pub init_weights: Option<String>,
-    /// BLAKE3 of `config.ron` from this start on. Runs of earlier versions have none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub config_blake3: Option<String>,
-    /// The changes since the last start; at the first one, those of the model since the run that the first weights came
-    /// from. They have the form of `differences` of the trainer.
-    pub changes: Vec<String>,
-}
-
-impl Start {
-    /// The same start, of a run whose `config.ron` is `text`.
-    fn with(&self, text: &str) -> Self {
-        Self {
-            config_blake3: Some(blake3::hash(text.as_bytes()).to_hex().to_string()),
-            ..self.clone()
-        }
-    }
-}
-
-/// Whether somebody else has changed `config.ron` of the run in `path` since its last start. `history` are its starts.
-/// A start is noted before the config is written, so after failed ones, which made no step, the config is that of an
-/// earlier start.
-///
-/// # Errors
-///
-/// I/O errors.
-pub fn is_config_edited(path: &Path, history: &[Start]) -> Result<bool, Error> {
-    let Some(last) = history.last() else {
-        return Ok(false);
-    };
-    let latest = history.iter().rev();
-    let failed = latest.clone().take_while(|start| start.step == last.step);
-    let known = latest.take(failed.count() + 1);
-    let known: Vec<_> = known.map(|start| start.config_blake3.as_deref()).collect();
-    let found = residual_zoo_data::read_file(&path.join(CONFIG))?;
-    let found = blake3::hash(&found).to_hex();
-    Ok(!known.contains(&None) && !known.contains(&Some(found.as_str())))
-}
-
-/// Whether a new run can use the directory `path`. False if there is a run already.
-///
-/// # Errors
-///
-/// [`Error::RunExists`] if there is something else; I/O errors.
-pub fn is_free(path: &Path) -> Result<bool, Error> {
-    let entries = match fs::read_dir(path) {
-        Ok(entries) => entries,
-        Err(error) => match (error.kind(), fs::symlink_metadata(path)) {
-            (ErrorKind::NotFound, Err(_)) => return Ok(true),
-            (ErrorKind::NotFound | ErrorKind::NotADirectory, _) => {
-                return Err(Error::RunExists(path.into()));
-            }
-            _ => return Err(Error::io("read", path)(error)),
-        },
-    };
-    let mut names = entries.filter_map(Result::ok).map(|e| e.file_name());
-    let left_over = |name: std::ffi::OsString| {
-        BEFORE_THE_CONFIG.iter().any(|known| name == *known)
-            || (name == checkpoint::CHECKPOINTS && checkpoint::only_the_first(path))
-    };
-    if names.all(left_over) {
-        return Ok(true);
-    }
-    // After the names were listed, because another process may have begun the run meanwhile.
-    match path.join(CONFIG).is_file() {
-        true => Ok(false),
-        false if path.join(METRICS).is_file() && path.join(HISTORY).is_file() => {
-            let problem = format!(
-                "is a run that has lost its {CONFIG}; restore it, or choose another directory with `--run DIR`"
-            );
-            Err(Error::NoRun {
-                path: path.into(),
-                problem,
-            })
-        }
-        false => Err(Error::RunExists(path.into())),
-    }
 }
 
 impl RunDir {
@@ -549,70 +415,4 @@ fn content_of(path: &Path) -> Result<String, Error> {
 fn json_lines<T: Serialize>(value: &T) -> String {
     let lines = serde_json::to_string_pretty(value);
     lines.unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
-}
-
-/// Refuses a run directory with a file that no run writes.
-fn check_own(run: &Path) -> Result<(), Error> {
-    let known = [
-        CONFIG, TOKENIZER, DATA, HISTORY, METRICS, SAMPLES, LOCK, MEASURED,
-    ];
-    let folders = [checkpoint::CHECKPOINTS, events::FOLDER];
-    let is_known = |name: &str| known.contains(&name) || folders.contains(&name);
-    let is_partial = |name: &str| match name.strip_suffix(".partial") {
-        Some("config" | "data" | "metrics" | "samples" | "tokenizer") => true,
-        Some(name) => name
-            .strip_prefix("measured.")
-            .is_some_and(|process| process.parse::<u32>().is_ok()),
-        None => false,
-    };
-    let is_remainder = |name: &str| name.starts_with(BEFORE_RESTART) || is_partial(name);
-    let entries = fs::read_dir(run).map_err(Error::io("read", run))?;
-    let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
-    let mut others = paths.filter(|path| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        !name.is_some_and(|name| is_known(name) || is_remainder(name))
-    });
-    let other = others
-        .next()
-        .or_else(|| checkpoint::foreign(run))
-        .or_else(|| {
-            let entries = fs::read_dir(run.join(events::FOLDER)).into_iter().flatten();
-            let mut paths = entries.filter_map(Result::ok).map(|entry| entry.path());
-            paths.find(|path| !events::is_event_file(path))
-        });
-    match other {
-        None => Ok(()),
-        Some(other) => Err(Error::NoRun {
-            path: run.into(),
-            problem: format!(
-                "is not deleted, because {} is not of a run; move it away",
-                other.display()
-            ),
-        }),
-    }
-}
-
-/// Whether another process trains in the directory `path`. Nothing is created there.
-pub fn is_in_use(path: &Path) -> bool {
-    Lock::is_held(path)
-}
-
-/// Deletes those of `runs` that exist.
-///
-/// # Errors
-///
-/// [`Error::Locked`] if another process trains one of them, or a file that is not of a run, and then none is
-/// deleted; I/O errors.
-pub fn delete(runs: &BTreeSet<PathBuf>) -> Result<(), Error> {
-    let runs: Vec<&PathBuf> = runs.iter().filter(|run| run.is_dir()).collect();
-    // Before the lock is written.
-    runs.iter()
-        .try_for_each(|run| disk::refuse_linked_directory(run))?;
-    let locks: Result<Vec<RunDir>, Error> = runs.iter().map(|run| RunDir::open(run)).collect();
-    let _locks = locks?;
-    runs.iter().try_for_each(|run| check_own(run))?;
-    for run in runs {
-        fs::remove_dir_all(run).map_err(Error::io("delete", run))?;
-    }
-    Ok(())
 }

@@ -1,40 +1,171 @@
-//! The memory of the machine.
+//! The memory of the machine, and the limits of this process.
+
+use std::path::Path;
 
 use sysinfo::{
     MemoryRefreshKind, ProcessRefreshKind, ProcessesToUpdate, RefreshKind, System, get_current_pid,
 };
 
-/// Bytes of memory, swap included.
+/// The memory that this process may have, and what is left of it. Each is the smallest of what the [limits](Limit) allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Memory of the machine, or of the control group of this process.
-    pub total: u64,
-    /// Memory that is still available.
-    pub available: u64,
+    /// All memory.
+    pub total: Amount,
+    /// The memory that can still be had.
+    pub available: Amount,
 }
 
-/// Returns the memory of the machine, or of the control group of this process; `None` if the system does not tell.
+/// Bytes of memory, and what limits them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Amount {
+    /// The number of bytes.
+    pub bytes: u64,
+    /// What limits them.
+    pub limit: Limit,
+}
+
+/// What limits memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Limit {
+    /// The memory of the machine, swap included.
+    Machine,
+    /// The control group of this process, or one around it, swap included.
+    Group,
+    /// The limit on address space.
+    AddressSpace,
+    /// The limit on data.
+    Data,
+}
+
+impl Limit {
+    /// Returns words that follow an amount of memory, such as `on this machine, swap included`.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Machine => "on this machine, swap included",
+            Self::Group => "in the control group of this process, swap included",
+            Self::AddressSpace => "within the limit on address space (`ulimit -v`)",
+            Self::Data => "within the limit on data (`ulimit -d`)",
+        }
+    }
+}
+
+impl Memory {
+    fn new(limit: Limit, total: u64, available: u64) -> Self {
+        let amount = |bytes| Amount { bytes, limit };
+        Self {
+            total: amount(total),
+            available: amount(available),
+        }
+    }
+
+    fn least(self, other: Self) -> Self {
+        Self {
+            total: self.total.min(other.total),
+            available: self.available.min(other.available),
+        }
+    }
+}
+
+/// The memory of this process: of the machine, its control groups, and the limits of the shell. `None` where the system
+/// does not tell.
 pub fn memory() -> Option<Memory> {
     let system = System::new_with_specifics(
         RefreshKind::nothing().with_memory(MemoryRefreshKind::everything()),
     );
-    // If memory cannot be read, as without /proc, the rest of the crate panics.
+    // Where memory cannot be read, as without /proc, the rest of the crate panics.
     if system.total_memory() == 0 {
         return None;
     }
-    let mut found = Memory {
-        total: system.total_memory() + system.total_swap(),
-        available: system.available_memory() + system.free_swap(),
-    };
-    if let Some(group) = system.cgroup_limits() {
-        found.total = found
-            .total
-            .min(group.total_memory.saturating_add(system.total_swap()));
-        // The system can drop cached files of the group, so only its resident memory counts as used.
-        let free = group.total_memory.saturating_sub(group.rss);
-        found.available = found.available.min(free.saturating_add(group.free_swap));
+    let swap = [system.total_swap(), system.free_swap()];
+    let machine = Memory::new(
+        Limit::Machine,
+        system.total_memory() + swap[0],
+        system.available_memory() + swap[1],
+    );
+    // Nothing is there on other systems than Linux.
+    let read = |path: &Path| std::fs::read_to_string(path).ok();
+    let limits = groups(&read, swap).into_iter().chain(of_shell(&read));
+    Some(limits.fold(machine, Memory::least))
+}
+
+/// Reads a file; `None` if there is none.
+type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
+
+/// The limits of the control groups around this process. `swap` is all swap of the machine, and what is free.
+fn groups(read: Read, swap: [u64; 2]) -> Vec<Memory> {
+    let list = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
+    let mut limits = Vec::new();
+    for line in list.lines() {
+        // `0::/PATH`, or of the first version `4:memory:/PATH`.
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        let (root, names) = match controllers {
+            "" => ("/sys/fs/cgroup", ["memory.max", "anon"]),
+            all if all.split(',').any(|name| name == "memory") => (
+                "/sys/fs/cgroup/memory",
+                ["memory.limit_in_bytes", "total_rss"],
+            ),
+            _ => continue,
+        };
+        // In a container, the group itself may be what is mounted, so that its path leads nowhere.
+        let groups = Path::new(path.trim_start_matches('/')).ancestors();
+        limits.extend(
+            groups.filter_map(|group| of_group(read, &Path::new(root).join(group), names, swap)),
+        );
     }
-    Some(found)
+    limits
+}
+
+/// The limit of the control group in the directory `group`.
+fn of_group(
+    read: Read,
+    group: &Path,
+    [limit, held]: [&str; 2],
+    [swap, free_swap]: [u64; 2],
+) -> Option<Memory> {
+    let number = |name: &str| -> Option<u64> { read(&group.join(name))?.trim().parse().ok() };
+    // No number is no limit.
+    let limit = number(limit)?;
+    let statistics = read(&group.join("memory.stat")).unwrap_or_default();
+    // Files that the group has read give way, so what it holds itself counts, not what it calls in use.
+    let held = field(&statistics, held)
+        .and_then(|held| held.parse().ok())
+        .unwrap_or(0);
+    let most_swap = number("memory.swap.max").unwrap_or(u64::MAX);
+    let used_swap = number("memory.swap.current").unwrap_or(0);
+    let free_swap = free_swap.min(most_swap.saturating_sub(used_swap));
+    let available = limit.saturating_sub(held).saturating_add(free_swap);
+    Some(Memory::new(
+        Limit::Group,
+        limit.saturating_add(swap.min(most_swap)),
+        available,
+    ))
+}
+
+/// The limits of the shell on this process (`ulimit`).
+fn of_shell(read: Read) -> Vec<Memory> {
+    let limits = read(Path::new("/proc/self/limits")).unwrap_or_default();
+    let status = read(Path::new("/proc/self/status")).unwrap_or_default();
+    let kinds = [
+        (Limit::AddressSpace, "Max address space", "VmSize:"),
+        (Limit::Data, "Max data size", "VmData:"),
+    ];
+    let limit = |(limit, name, used): (Limit, &str, &str)| {
+        // `unlimited` is no number.
+        let most: u64 = field(&limits, name)?.parse().ok()?;
+        let used = field(&status, used).and_then(|kib| kib.parse::<u64>().ok());
+        let used = used.map_or(0, |kib| kib.saturating_mul(1024));
+        Some(Memory::new(limit, most, most.saturating_sub(used)))
+    };
+    kinds.into_iter().filter_map(limit).collect()
+}
+
+/// The first word after `name` at the beginning of a line.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let rest = |line: &'a str| line.strip_prefix(name)?.strip_prefix(char::is_whitespace);
+    text.lines().find_map(rest)?.split_whitespace().next()
 }
 
 /// Bytes of memory that this process has. `None` where the system does not tell.
@@ -66,8 +197,69 @@ mod tests {
     fn this_machine_has_memory() {
         let Memory { total, available } = memory().expect("known on every supported system");
         assert!(
-            available > 1 << 20 && available <= total,
-            "{available} of {total}"
+            available.bytes > 1 << 20 && available.bytes <= total.bytes,
+            "{available:?} of {total:?}"
         );
+    }
+
+    /// What these files limit memory to: the kind of each limit, all bytes and those that are left.
+    fn limits(files: &[(&str, &str)]) -> Vec<(Limit, u64, u64)> {
+        let read = |path: &Path| {
+            let known = files.iter().find(|(name, _)| Path::new(name) == path);
+            known.map(|(_, text)| (*text).to_owned())
+        };
+        let all = groups(&read, [100, 40]).into_iter().chain(of_shell(&read));
+        all.map(|it| (it.total.limit, it.total.bytes, it.available.bytes))
+            .collect()
+    }
+
+    #[test]
+    fn the_groups_around_a_process_limit_it() {
+        let list = (
+            "/proc/self/cgroup",
+            "4:cpu,memory:/a/b\n1:cpu:/x\n0::/user/shell\n",
+        );
+        let found = limits(&[
+            list,
+            ("/sys/fs/cgroup/user/shell/memory.max", "max\n"),
+            ("/sys/fs/cgroup/user/memory.max", "5000\n"),
+            (
+                "/sys/fs/cgroup/user/memory.stat",
+                "anon_thp 7\nanon 1000\nfile 900\n",
+            ),
+            ("/sys/fs/cgroup/user/memory.swap.max", "30\n"),
+            ("/sys/fs/cgroup/user/memory.swap.current", "10\n"),
+            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "6000\n"),
+            (
+                "/sys/fs/cgroup/memory/memory.stat",
+                "rss 1\ntotal_rss 6001\n",
+            ),
+        ]);
+        assert_eq!(
+            found,
+            [(Limit::Group, 6100, 40), (Limit::Group, 5030, 4020)]
+        );
+        assert_eq!(limits(&[list]), []);
+    }
+
+    #[test]
+    fn the_limits_of_the_shell_count() {
+        let head = "Limit                     Soft Limit           Hard Limit           Units\n";
+        let space = "Max address space         4096000              unlimited            bytes\n";
+        let data = "Max data size             unlimited            unlimited            bytes\n";
+        let limited = [head, data, space].concat();
+        let found = limits(&[
+            ("/proc/self/limits", &limited),
+            (
+                "/proc/self/status",
+                "VmPeak:\t 9 kB\nVmSize:\t    1000 kB\n",
+            ),
+        ]);
+        assert_eq!(
+            found,
+            [(Limit::AddressSpace, 4_096_000, 4_096_000 - 1_024_000)]
+        );
+        let unlimited = [head, data].concat();
+        assert_eq!(limits(&[("/proc/self/limits", &unlimited)]), []);
     }
 }

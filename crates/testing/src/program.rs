@@ -175,9 +175,16 @@ pub const SMOKE: &str = "experiments/gpt2/smoke.ron";
 
 /// Returns a command that trains the smoke model for a few steps in `directory`.
 pub fn smoke(directory: &Path) -> Command {
+    smoke_of(directory, 4)
+}
+
+/// Like [`smoke`], with another number of steps.
+pub fn smoke_of(directory: &Path, steps: usize) -> Command {
     let mut command = zoo("train");
     command.arg(SMOKE).arg("--run").arg(directory);
-    command.args(["--set", "train.steps=4", "--set", "train.sample_every=None"]);
+    for setting in [&format!("train.steps={steps}"), "train.sample_every=None"] {
+        command.args(["--set", setting]);
+    }
     command
 }
 

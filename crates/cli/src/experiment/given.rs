@@ -5,6 +5,7 @@ use std::path::Path;
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::Source as Data;
+use residual_zoo_drive::Error as DriveError;
 use residual_zoo_lab::{Error, Experiment, ExperimentText, TaskSpec};
 use residual_zoo_runs::Error as RunError;
 
@@ -27,7 +28,7 @@ impl ExperimentArgs {
             experiment.set_seeds(seeds)?;
             experiment.check().map_err(|error| match error {
                 // The file was right before.
-                Error::Run(RunError::Config(error)) => {
+                Error::Drive(DriveError::Run(RunError::Config(error))) => {
                     let problem = format!("does not fit: {error}");
                     ConfigError::new(format!("--seeds {seeds}"), problem).into()
                 }

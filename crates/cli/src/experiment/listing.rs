@@ -1,7 +1,8 @@
 //! The runs of an experiment, listed without training them.
 
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_lab::{Basis, Error, Experiment, PlannedRun, basis_notes};
+use residual_zoo_drive::{Basis, basis_notes};
+use residual_zoo_lab::{Error, Experiment, PlannedRun};
 use residual_zoo_report::{Column, Table, si};
 use residual_zoo_train::Interrupter;
 

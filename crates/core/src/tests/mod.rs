@@ -39,6 +39,17 @@ fn numbers_fit_into_32_bits() {
     }
 }
 
+#[test]
+fn a_fraction_below_1_is_below_1_in_32_bits_too() {
+    for value in [0.0, 1e-50, 0.5, 0.999_999_9] {
+        check::fraction("x", value).unwrap();
+    }
+    for value in [-0.1, 0.999_999_99, 0.999_999_999_99, 1.0, f64::NAN] {
+        let error = check::fraction("x", value).unwrap_err().to_string();
+        assert!(error.contains("below 1, also in 32 bits"), "{error}");
+    }
+}
+
 /// f(x) = 2 x.
 #[derive(Module, Clone, Debug)]
 struct Double;

@@ -11,7 +11,7 @@ fn image() -> Vec<u8> {
         .collect()
 }
 
-/// The green plane of [`image`] after each operation of half the strength, by Pillow 12: `ImageOps`, `ImageEnhance`, and
+/// The green plane of [`image`] after each operation at half strength, by Pillow 12: `ImageOps`, `ImageEnhance`, and
 /// `Image.transform` with bilinear values and the colour (124, 116, 104) outside.
 #[rustfmt::skip]
 const BY_PILLOW: [(Operation, [u8; 42]); 15] = [
@@ -37,7 +37,7 @@ fn every_operation_is_that_of_pillow() {
     for (operation, expected) in BY_PILLOW {
         let mut planes = image();
         operation.apply(&mut planes, WIDTH, 0.5, 1.0);
-        // Pillow interpolates with numbers of other precision.
+        // Pillow interpolates at another precision.
         let most = planes[42..84]
             .iter()
             .zip(expected)

@@ -257,7 +257,7 @@ fn a_stopped_process_leaves_segments_with_which_the_next_one_continues() {
                 opened => break opened.unwrap(),
             }
             if stops == 1 {
-                // What is there is not made again.
+                // Tokenized segments are not tokenized again.
                 let part = fs::canonicalize(stopped.entry()).unwrap();
                 assert!(part.to_str().unwrap().contains(".part-"));
                 let first = part.join("new/train-00000.bin");
@@ -287,7 +287,7 @@ fn a_text_that_changes_while_it_is_read_is_refused() {
         true
     });
     assert!(matches!(changed, Err(DataError::Changed { .. })));
-    // Nothing of it is left, and the next process reads the new text.
+    // The old entry is gone, and the next process reads the new text.
     assert!(setup.entries().is_empty());
     assert_eq!(setup.open().note, None);
 }
@@ -499,7 +499,7 @@ fn copy_tasks_and_images_are_corpora() {
     assert_ne!(Corpus::open(&config).unwrap().identity, corpus.identity);
 }
 
-/// Two files, with a config that has them as its source.
+/// Makes two files, and a config that has them as its source.
 fn two_texts(source: fn([PathBuf; 2]) -> Source) -> Setup {
     let mut setup = Setup::new(&TEXT.repeat(20));
     let other = setup.dir.path().join("other.txt");
@@ -547,7 +547,7 @@ fn a_mixture_has_an_entry_for_each_text() {
     let windows = batches.iter().flat_map(|batch| batch.inputs.chunks(8));
     assert_eq!(windows.filter(are_digits).count(), 10);
 
-    // The identity is known without tokenizing, and has the weights in it.
+    // The identity is known without tokenizing, and depends on the weights.
     let fingerprint = mixture.tokenizer.fingerprint();
     let identity = Corpus::identity_of_text(&setup.config, &fingerprint).unwrap();
     assert_eq!(identity, Some(mixture.identity.clone()));
@@ -583,7 +583,7 @@ fn a_mixture_has_an_entry_for_each_text() {
     };
     let error = refused(&|parts| parts.iter_mut().for_each(|part| part.weight = 1.2e308));
     assert!(error.contains("sum is not finite"), "{error}");
-    // The end of one copy would be for validation.
+    // The end of one copy would be validation data.
     let error = refused(&|parts| parts[1].path = parts[0].path.clone());
     assert!(error.contains("twice"), "{error}");
 }

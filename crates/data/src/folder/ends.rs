@@ -1,10 +1,10 @@
-//! Finds the end of an image in a file that goes on after it, such as a photograph with a film.
+//! Finds the end of an image in a file with further content, such as a photograph with a film.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
-/// Whether the JPEG or PNG image in the file `path` has an end. The file is read up to there.
+/// Whether the JPEG or PNG image in the file `path` has an end. Reads the file up to there.
 ///
 /// # Errors
 ///
@@ -39,8 +39,8 @@ fn end_of_png(file: &mut BufReader<File>) -> io::Result<()> {
     }
 }
 
-/// Reads the segments of a JPEG up to the marker of its end (ITU T.81, B.1.1). A preview in a segment has an end of its
-/// own, which does not count.
+/// Reads the segments of a JPEG up to its end marker (ITU T.81, B.1.1). The end of a preview within a segment does not
+/// count.
 fn end_of_jpeg(file: &mut BufReader<File>) -> io::Result<()> {
     /// The first scan of the image, or a further one.
     const SCAN: u8 = 0xda;
@@ -63,7 +63,7 @@ fn end_of_jpeg(file: &mut BufReader<File>) -> io::Result<()> {
     }
 }
 
-/// The next marker. Within a scan, pixels come before it.
+/// Returns the next marker. Within a scan, pixels come before it.
 fn marker(file: &mut BufReader<File>, in_scan: bool) -> io::Result<u8> {
     loop {
         let skipped = skip_until(file, 0xff)?;
@@ -81,7 +81,7 @@ fn marker(file: &mut BufReader<File>, in_scan: bool) -> io::Result<u8> {
     }
 }
 
-/// Skips everything up to this byte, and the byte. Returns how much was before it.
+/// Skips everything up to and including this byte. Returns the number of bytes before it.
 fn skip_until(file: &mut BufReader<File>, byte: u8) -> io::Result<usize> {
     let mut skipped = 0;
     loop {

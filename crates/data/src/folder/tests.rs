@@ -3,7 +3,7 @@ use image::{GrayImage, Luma, Rgb, Rgba, RgbaImage};
 use super::*;
 use crate::{Corpus, DataConfig, Examples, ImageSet, ImagesConfig, Source};
 
-/// A directory with two classes, and an image of each colour for training and for validation.
+/// Makes a directory with two classes, and an image of each colour for training and for validation.
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     for (class, colour) in [("cat", [200, 0, 0]), ("dog", [0, 0, 200])] {
@@ -33,7 +33,7 @@ fn opened(config: &FolderConfig) -> Result<Opened, DataError> {
     open(config, &mut |_, _, _| true)
 }
 
-/// The error for a directory that `change` was made to.
+/// Returns the error for a directory that `change` has changed.
 fn error(change: impl FnOnce(&Path)) -> String {
     let directory = directory();
     change(directory.path());
@@ -116,7 +116,7 @@ fn training_images_are_parts_that_the_draws_determine() {
         .unwrap()
         .values;
     assert_eq!(larger[..6 * 192], batch(1).images.unwrap().values);
-    // The mean and the deviation of ImageNet.
+    // The mean and the standard deviation of ImageNet.
     let Examples::Images(valid) = &corpus.valid else {
         unreachable!()
     };
@@ -125,7 +125,7 @@ fn training_images_are_parts_that_the_draws_determine() {
         (red - (200.0 / 255.0 - 0.485) / 0.229).abs() < 1e-5,
         "{red}"
     );
-    // The identity is that of the names and lengths.
+    // The identity depends on names and lengths.
     fs::rename(
         directory.path().join("train/dog/1.png"),
         directory.path().join("train/dog/3.png"),
@@ -150,12 +150,12 @@ fn parts_have_the_areas_and_ratios_that_are_allowed() {
         (0.245..0.27).contains(&least) && (0.48..0.505).contains(&most),
         "{least} {most}"
     );
-    // Nothing of an allowed ratio has so much of the area.
+    // No part of an allowed ratio has so much of the area.
     assert_eq!(part((1000, 3), (0.9, 1.0), &mut draws), [498, 0, 4, 3]);
     assert_eq!(part((1, 1), (0.08, 1.0), &mut draws), [0, 0, 1, 1]);
 }
 
-/// Scaled until its shorter side is 10, this image would be 30,000 wide.
+/// If this image were scaled until its shorter side is 10, it would be 30,000 wide.
 #[test]
 fn a_long_and_narrow_image_is_cut_before_it_is_scaled() {
     let directory = directory();
@@ -189,7 +189,7 @@ fn grey_and_transparent_images_become_three_channels() {
     );
 }
 
-/// The right values of colours are those of PIL 13; of grey images it turns values from 256 on into 255.
+/// The expected colours are PIL 13's. For grey images, PIL turns values from 256 on into 255.
 #[test]
 fn of_sixteen_bits_the_upper_half_is_read() {
     let directory = directory();
@@ -426,7 +426,7 @@ fn data_after_the_end_of_an_image_are_ignored() {
     let directory = directory();
     let names = ["val/cat/1.png", "val/cat/2.JPEG"].map(|name| directory.path().join(name));
     let before = opened(&config(directory.path())).unwrap().valid;
-    // As the film of a motion photograph, longer than what is searched first.
+    // A film as in a motion photograph, longer than the part that is searched first.
     let film = [b"\0\0\0\x18ftypmp42".as_slice(), &[7; 20_000]].concat();
     for name in &names {
         let image = fs::read(name).unwrap();

@@ -22,7 +22,7 @@ use tokenizers::{
 const MOST_LEVELS: usize = 16;
 /// Maximum bytes of a normalizer, pre-tokenizer or decoder. Files in use have a few hundred.
 const MOST_SETTINGS: usize = 1 << 16;
-/// Maximum factor by which a normalizer, pre-tokenizer or decoder makes a text longer. That of Llama is 12.
+/// Maximum factor by which a normalizer, pre-tokenizer or decoder makes a text longer. Llama's factor is 12.
 const MOST_GROWTH: f64 = 64.0;
 /// Maximum number of objects in a normalizer, pre-tokenizer or decoder, each of which may go through the whole
 /// text. Files in use have about ten.
@@ -32,13 +32,13 @@ const LONGEST_ADDED: usize = 1 << 10;
 /// Maximum bytes of all added tokens. The crate builds a state machine with a state for each byte,
 /// in more than linear time. Files in use have about 30,000 bytes.
 const MOST_ADDED: usize = 1 << 17;
-/// Maximum bytes of what a model adds to tokens, and of the token for what it does not know, which it copies for every
-/// token of a text. Files in use have up to 20.
+/// Maximum bytes of the affix that a model adds to tokens, and of its unknown token, which it copies for every token of
+/// a text. Files in use have up to 20.
 const LONGEST_AFFIX: usize = 1 << 8;
-/// Maximum characters of a word that a WordPiece looks up in parts, which takes time that grows with the cube of their
-/// number. Files in use have 100.
+/// Maximum characters of a word that a WordPiece looks up in parts. The time grows with the cube of this number. Files
+/// in use have 100.
 const LONGEST_WORD: usize = 1 << 8;
-/// Maximum bytes of a piece of a Unigram. At each place of a text, all pieces are copied that begin there. Files in use
+/// Maximum bytes of a piece of a Unigram. At each place of a text, all pieces that begin there are copied. Files in use
 /// have up to 64.
 const LONGEST_UNIGRAM: usize = 1 << 8;
 /// Approximate bytes of memory for a token or a merge.
@@ -79,7 +79,7 @@ pub(super) fn read(json: &str) -> tokenizers::Result<Tokenizer> {
         );
         return Err(problem.into());
     }
-    // Each of them would look through the white space around it.
+    // Each such token would look through the white space around it.
     let strips_itself = |token: &&AddedToken| {
         (token.lstrip || token.rstrip) && token.content.chars().all(char::is_whitespace)
     };
@@ -153,8 +153,8 @@ fn settings<T: DeserializeOwned>(
     Ok(Some(serde_json::from_value(value)?))
 }
 
-/// By how much the parts of a normalizer, pre-tokenizer or decoder, one after the other, can make a text longer
-/// at most, and their number. Unicode's own expansions count as 1: a second one expands nothing more.
+/// Returns the greatest factor by which the parts of a normalizer, pre-tokenizer or decoder together make a text
+/// longer, and the number of parts. Unicode's own expansions count as 1: a second one expands nothing more.
 fn growth(value: &Value) -> (f64, usize) {
     let length = |text: Option<&Value>| text.and_then(Value::as_str).map_or(0, str::len) as f64;
     let (own, inside): (f64, Vec<&Value>) = match value {
@@ -171,7 +171,7 @@ fn growth(value: &Value) -> (f64, usize) {
                 Some("Replace") => {
                     let pattern = of("pattern").and_then(|pattern| pattern.get("String"));
                     let replaced = length(pattern);
-                    // A regular expression, and an empty pattern, match between all characters.
+                    // A regular expression or an empty pattern matches between all characters.
                     match replaced > 0.0 {
                         true => length(of("content")) / replaced,
                         false => 1.0 + length(of("content")),
@@ -223,7 +223,7 @@ fn model(json: &str, size: usize) -> tokenizers::Result<ModelWrapper> {
         unk_token: Option<String>,
         max_input_chars_per_word: Option<usize>,
     }
-    // An estimate: commas in tokens are counted too, which does no harm.
+    // The count is an estimate: commas in tokens are counted too, which does no harm.
     let entries = json.bytes().filter(|&byte| byte == b',').count();
     if entries > (MEMORY + MEMORY_PER_BYTE * size) / ENTRY {
         let problem =
@@ -287,8 +287,8 @@ fn model(json: &str, size: usize) -> tokenizers::Result<ModelWrapper> {
     }
 }
 
-/// Checks that the second token of every merge is long enough to lose the prefix: the crate cuts
-/// off as many bytes as the prefix has.
+/// Checks that the second token of every merge is long enough to lose the prefix. The crate cuts off as many bytes as
+/// the prefix has.
 fn check_merges(model: &str, prefix: Option<&str>) -> tokenizers::Result<()> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -357,7 +357,7 @@ mod tests {
         let error = word_piece(1_000_000_000, "##").unwrap_err();
         assert!(error.contains("`max_input_chars_per_word`"), "{error}");
         assert!(word_piece(100, &"#".repeat(1 << 20)).is_err());
-        // Without its type.
+        // A model without its type.
         let untyped = r###"{"unk_token": "?", "continuing_subword_prefix": "##", "max_input_chars_per_word": 99999999,
             "vocab": {"a": 0, "?": 1}}"###;
         assert!(of_model(untyped).is_err());

@@ -18,17 +18,16 @@ use super::{Address, model_files};
 use crate::progress::{OnProgress, Stage, report};
 use crate::{DataError, files, one_line};
 
-/// A server that sends nothing for so long is given up.
+/// The longest wait for a server that sends nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often a download is tried again.
+/// Number of times that a download is tried again.
 const RETRIES: usize = 3;
 /// The time between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often progress is reported.
+/// The time between two reports of progress.
 const REPORT: Duration = Duration::from_millis(100);
 
-/// Downloads the file or the texts at `address` that are not in the cache. A file that is in the cache is used
-/// without network.
+/// Downloads the file or the texts at `address` that are not in the cache. A file in the cache is used without network.
 ///
 /// # Errors
 ///
@@ -53,7 +52,7 @@ pub fn download(address: &Address, progress: OnProgress) -> Result<(), DataError
 }
 
 /// Downloads the files of the model at `address` that are not in the cache, and returns their directory. Without
-/// network, what is in the cache is used.
+/// network, the cached files are used.
 ///
 /// # Errors
 ///
@@ -84,7 +83,7 @@ pub fn download_model(address: &Address, progress: OnProgress) -> Result<PathBuf
     Ok(cache.pointer_path(&commit).join(&address.path))
 }
 
-/// What the hub says about the repository at `address`.
+/// Asks the hub for its description of the repository at `address`.
 fn info(address: &Address, progress: OnProgress) -> Result<Result<RepoInfo, ApiError>, DataError> {
     let asked = repo(address, &address.revision);
     in_background(progress, move |_| builder().build()?.repo(asked).info())
@@ -101,7 +100,7 @@ fn checked(address: &Address, info: Result<RepoInfo, ApiError>) -> Result<RepoIn
     }
 }
 
-/// Downloads those of `files` that are not in the cache, and notes the commit in it.
+/// Downloads the `files` that are not in the cache, and notes the commit there.
 fn download_files(
     address: &Address,
     commit: &str,
@@ -114,7 +113,7 @@ fn download_files(
             path: address.to_string().into(),
         });
     }
-    // All of one commit, even if the branch moves on.
+    // All files are of one commit, even if the branch moves on.
     for file in files {
         let repo = repo(address, commit);
         let place = Cache::from_env().repo(repo.clone());
@@ -140,10 +139,10 @@ fn download_files(
     noted.map_err(|e| DataError::io(Cache::from_env().path(), "write", e))
 }
 
-/// Downloads a file to `place`, which appears only when it is complete. Continues where an earlier process stopped.
+/// Downloads a file to `place`, which appears only when it is complete. Continues the download of an earlier process.
 ///
-/// `hf-hub` would trust the server's headers with the names of files, take a short file for a whole one, and send the
-/// token to other hosts.
+/// `hf-hub` would take the names of files from the server's headers, accept a truncated file, and send the token to
+/// other hosts.
 fn download_file(url: &str, place: &Path, meter: &Meter) -> Result<(), ApiError> {
     let part = place.with_file_name(format!(
         "{}.incomplete",
@@ -152,7 +151,7 @@ fn download_file(url: &str, place: &Path, meter: &Meter) -> Result<(), ApiError>
     fs::create_dir_all(place.parent().unwrap_or(place))?;
     let mut options = File::options();
     let mut file = options.create(true).append(true).open(&part)?;
-    // Another process may be downloading it.
+    // Another process may be downloading the file.
     file.lock()?;
     if place.exists() {
         return Ok(());
@@ -198,7 +197,7 @@ fn download_file(url: &str, place: &Path, meter: &Meter) -> Result<(), ApiError>
         file.set_len(0)?;
     }
     meter.begin(from, total);
-    // One byte more, to see whether there is more.
+    // Reads one byte more, to notice a longer file.
     let mut body = response.body_mut().as_reader().take(total - from + 1);
     let mut bytes = vec![0; 1 << 16];
     loop {
@@ -215,7 +214,7 @@ fn download_file(url: &str, place: &Path, meter: &Meter) -> Result<(), ApiError>
         return Err(invalid("is longer than it says").into());
     }
     if length < total {
-        // What is there is kept.
+        // The partial file is kept.
         let problem = format!("the file ends after {length} of {total} bytes");
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem).into());
     }
@@ -223,13 +222,13 @@ fn download_file(url: &str, place: &Path, meter: &Meter) -> Result<(), ApiError>
     Ok(fs::rename(&part, place)?)
 }
 
-/// The first byte and the length of the whole of a `Content-Range`, such as `bytes 5-9/10`.
+/// Parses the first byte and the total length of a `Content-Range`, such as `bytes 5-9/10`.
 fn range(header: &str) -> Option<(u64, u64)> {
     let (part, total) = header.strip_prefix("bytes ")?.split_once('/')?;
     Some((part.split_once('-')?.0.parse().ok()?, total.parse().ok()?))
 }
 
-/// A path as it is written in a URL.
+/// Encodes a path for a URL.
 fn encoded(path: &str) -> String {
     let mut url = String::new();
     for byte in path.bytes() {
@@ -243,11 +242,11 @@ fn encoded(path: &str) -> String {
     url
 }
 
-/// The file or the texts at `address`, from the cache.
+/// Returns the file or the texts at `address`, from the cache.
 ///
 /// # Errors
 ///
-/// If there are none.
+/// If there are none in the cache.
 pub fn cached(address: &Address) -> Result<Vec<PathBuf>, DataError> {
     let missing = || DataError::NotInHubCache {
         address: address.to_string(),
@@ -269,7 +268,7 @@ pub fn cached(address: &Address) -> Result<Vec<PathBuf>, DataError> {
         for entry in fs::read_dir(&place).map_err(|_| missing())? {
             let entry = entry.map_err(failed)?;
             let name = folder.join(entry.file_name());
-            // Where Python has downloaded files, a snapshot has links to them.
+            // If Python has downloaded the files, a snapshot has links to them.
             if entry.file_type().map_err(failed)?.is_dir() {
                 folders.push(name);
             } else if name.to_str().is_some_and(|name| address.has_text(name)) {
@@ -284,7 +283,7 @@ pub fn cached(address: &Address) -> Result<Vec<PathBuf>, DataError> {
     }
 }
 
-/// The commit that the cache has for `address`.
+/// Returns the commit that the cache has for `address`.
 fn cached_commit(address: &Address) -> Result<String, DataError> {
     if is_commit(&address.revision) {
         return Ok(address.revision.clone());
@@ -307,7 +306,7 @@ fn is_commit(revision: &str) -> bool {
     revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The client that the environment asks for.
+/// Returns a client with the settings of the environment.
 fn builder() -> ApiBuilder {
     let builder = ApiBuilder::from_env().with_token(token());
     match std::env::var("HF_ENDPOINT") {
@@ -316,7 +315,7 @@ fn builder() -> ApiBuilder {
     }
 }
 
-/// The user's token, from the environment or from the file of Python's `huggingface_hub`.
+/// Returns the user's token, from the environment or from the file of Python's `huggingface_hub`.
 fn token() -> Option<String> {
     let own = std::env::var("HF_TOKEN").ok();
     own.filter(|token| !token.is_empty())
@@ -361,7 +360,7 @@ fn failed(address: &Address, error: &ApiError) -> DataError {
     }
 }
 
-/// How far a download is, in bytes.
+/// The progress of a download, in bytes.
 #[derive(Clone, Debug, Default)]
 struct Meter(Arc<[AtomicU64; 2]>);
 
@@ -382,9 +381,8 @@ impl Meter {
     }
 }
 
-/// Does `work` in a thread of its own and reports how far it is, because a request can neither be stopped nor
-/// waits for a limited time. If this returns early, the thread is left to itself; what it has downloaded is
-/// continued the next time.
+/// Does `work` in a thread of its own and reports its progress, because a request can neither be stopped nor have a
+/// time limit. If this function returns early, the thread goes on alone. The next call continues its download.
 fn in_background<T: Send + 'static>(
     progress: OnProgress,
     work: impl FnOnce(Meter) -> Result<T, ApiError> + Send + 'static,
@@ -397,7 +395,7 @@ fn in_background<T: Send + 'static>(
         match receiver.recv_timeout(REPORT) {
             Ok(result) => return Ok(result),
             Err(RecvTimeoutError::Timeout) => {}
-            // It panicked.
+            // The thread panicked.
             Err(RecvTimeoutError::Disconnected) => {
                 return Ok(Err(
                     io::Error::other("the server's answer is invalid").into()

@@ -8,7 +8,7 @@ fn shard(tokens: &[u32], vocab_size: usize) -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-/// The error for a shard of 1,000 tokens after `change`.
+/// Returns the error for a shard of 1,000 tokens after `change`.
 fn problem(change: impl FnOnce(&mut Vec<u8>)) -> String {
     let tokens: Vec<u32> = (0..1000).collect();
     let (_dir, path) = shard(&tokens, 1000);

@@ -1,4 +1,4 @@
-//! The grammar of the synthetic language: its words, and which word may follow in each state.
+//! The grammar of the synthetic language: its words, and the words that may follow in each state.
 
 const TOPICS: [&str; 4] = ["downtown", "offshore", "upstairs", "outdoors"];
 const DETERMINERS: [(&str, Option<Number>); 5] = [
@@ -42,7 +42,7 @@ const VERBS: [[[&str; 2]; 2]; 4] = [
 /// Maximum number of adjectives before a noun.
 const MOST_ADJECTIVES: usize = 2;
 
-/// The words of the language, sorted. The id of a word is its index.
+/// Returns the words of the language, sorted. The id of a word is its index.
 pub fn vocabulary() -> Vec<String> {
     let mut words: Vec<&str> = vec!["."];
     words.extend(TOPICS);
@@ -66,7 +66,7 @@ pub(super) enum Role {
     Object,
 }
 
-/// What a prefix determines about the rest of the sentence.
+/// The state after a prefix, which determines the rest of the sentence up to chance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
     Opening,
@@ -83,7 +83,7 @@ pub(super) struct NounPhrase {
     role: Role,
     /// The number that the determiner sets, if it sets one.
     number: Option<Number>,
-    /// Adjectives so far.
+    /// Number of adjectives so far.
     adjectives: usize,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct NounPhrase {
 pub(super) type Transition = (&'static str, f64, State);
 
 impl State {
-    /// All words that may follow.
+    /// Returns all words that may follow.
     pub fn next(self) -> Vec<Transition> {
         match self {
             Self::Opening => {
@@ -123,7 +123,7 @@ impl State {
 }
 
 impl NounPhrase {
-    /// Another adjective or the noun.
+    /// Returns another adjective or the noun.
     fn next(self) -> Vec<Transition> {
         let more = match self.adjectives < MOST_ADJECTIVES {
             true => 0.5,

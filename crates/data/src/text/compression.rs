@@ -14,7 +14,7 @@ use crate::{DataError, files};
 /// The content of a file, decompressed.
 pub(super) type Reader = Box<dyn BufRead + Send>;
 
-/// How a file is compressed.
+/// The compression of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compression {
     None,
@@ -23,7 +23,7 @@ pub(super) enum Compression {
 }
 
 impl Compression {
-    /// The ending of a file's name, without that of its compression, in lower case; and its compression.
+    /// Returns the ending of a file's name, in lower case and without the compression's ending, and the compression.
     pub fn of(path: &Path) -> (String, Self) {
         let ending = |path: &Path| {
             let ending = path.extension().unwrap_or_default();
@@ -42,7 +42,7 @@ impl Compression {
 ///
 /// # Errors
 ///
-/// A file that is packed in another way, has another encoding, or cannot be read.
+/// A file that is packed in another format, has another encoding, or cannot be read.
 pub(super) fn open(path: &Path, file: File) -> Result<(Reader, usize), DataError> {
     let mut file = BufReader::with_capacity(1 << 16, file);
     let packed = file
@@ -65,7 +65,7 @@ pub(super) fn open(path: &Path, file: File) -> Result<(Reader, usize), DataError
     let read = (&mut reader).take(START as u64).read_to_end(&mut start);
     read.map_err(|e| unreadable(path, format!("after {} bytes of text", start.len()), e))?;
     if let Some(format) = Format::of(&start) {
-        // Packed twice.
+        // The file is packed twice.
         return Err(format.error_of_text(path, &[]));
     }
     let mark = files::byte_order_mark(path, &start)?;
@@ -73,7 +73,7 @@ pub(super) fn open(path: &Path, file: File) -> Result<(Reader, usize), DataError
     Ok((Box::new(Cursor::new(start).chain(reader)), mark))
 }
 
-/// Refuses a file that begins with `start` if it is packed in a way that is not read, or not as its name says.
+/// Refuses a file that begins with `start` if its format is not supported, or differs from its name.
 fn check_name(path: &Path, start: &[u8]) -> Result<(), DataError> {
     let (ending, compression) = Compression::of(path);
     let read = ["gz", "zst"];
@@ -106,7 +106,7 @@ fn is_text(start: &[u8]) -> bool {
     let start = &start[..start.len().min(START)];
     let text = match std::str::from_utf8(start) {
         Ok(text) => text,
-        // The last character may go on.
+        // The last character may be incomplete.
         Err(error) if error.error_len().is_none() => {
             std::str::from_utf8(&start[..error.valid_up_to()]).unwrap_or_default()
         }
@@ -115,7 +115,7 @@ fn is_text(start: &[u8]) -> bool {
     !text.is_empty() && text.chars().all(|c| !c.is_control() || c.is_whitespace())
 }
 
-/// The error of a file that cannot be read or decompressed there.
+/// Makes the error of a file that cannot be read or decompressed at `place`.
 pub(super) fn unreadable(path: &Path, place: String, error: io::Error) -> DataError {
     use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
     let compression = Compression::of(path).1;
@@ -169,15 +169,15 @@ impl<R: BufRead> Read for Gz<R> {
     }
 }
 
-/// The longest window of a zstd file that is accepted, as an exponent of 2. A window is in memory as far as the text fills
-/// it: at most a quarter of the memory of the machine, but 128 MiB as for any reader of zstd, and 2 GiB as the program
-/// `zstd --long=31` writes.
+/// Returns the longest accepted window of a zstd file, as an exponent of 2. A window takes memory as far as the text
+/// fills it. The limit is a quarter of the machine's memory, at least 128 MiB, as for any reader of zstd, and at most 2
+/// GiB, as the program `zstd --long=31` writes.
 fn longest_window() -> u32 {
-    let quarter = memory().map_or(0, |memory| memory.total / 4);
+    let quarter = memory().map_or(0, |memory| memory.total.bytes / 4);
     quarter.checked_ilog2().unwrap_or(0).clamp(27, 31)
 }
 
-/// The error of a zstd file whose window is too long.
+/// Makes the error of a zstd file whose window is too long.
 fn window_error(path: &Path) -> DataError {
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(6).read_to_end(&mut start));
@@ -198,7 +198,8 @@ fn window_error(path: &Path) -> DataError {
     }
 }
 
-/// The window in bytes of the zstd frame that begins with these bytes, if it tells (RFC 8878, section 3.1.1.1).
+/// Returns the window, in bytes, of the zstd frame that begins with these bytes, if the frame declares it (RFC 8878,
+/// section 3.1.1.1).
 fn window(start: &[u8]) -> Option<u64> {
     const SINGLE_SEGMENT: u8 = 1 << 5;
     let [0x28, 0xb5, 0x2f, 0xfd, header, descriptor] = *start else {
@@ -217,7 +218,7 @@ mod tests {
     use super::super::tests::{folder, gz, zst};
     use super::*;
 
-    /// Returns the text that is read from a file of this name and content.
+    /// Returns the text read from a file of this name and content.
     fn read(name: &str, content: &[u8]) -> Result<String, String> {
         let dir = folder(&[(name, content)]);
         let documents = read_documents(&dir.path().join(name), "text");
@@ -259,7 +260,7 @@ mod tests {
 
     #[test]
     fn long_windows_are_read_or_named() {
-        // As `zstd --long=31` writes it from a pipe.
+        // A file as `zstd --long=31` writes it from a pipe.
         let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
         encoder.window_log(longest_window()).unwrap();
         encoder.write_all(b"text").unwrap();

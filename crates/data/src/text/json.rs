@@ -9,11 +9,11 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use crate::DataError;
 use crate::json::{problem, without_nan};
 
-/// The document in line `number` of a file: the string in this field of an object.
+/// Returns the document in line `number` of a file: the string in the field `field` of an object.
 ///
 /// # Errors
 ///
-/// A line that is no object, or has no such string.
+/// A line that is not an object, or has no such string.
 pub(super) fn document(
     path: &Path,
     number: usize,
@@ -44,8 +44,8 @@ pub(super) fn document(
     }
 }
 
-/// Deserializes the text in this field of an object; the last one if the field is repeated. Other
-/// fields are skipped, because they could take many times their size in memory.
+/// Deserializes the text in this field of an object. If the field is repeated, the last one counts. Other fields are
+/// skipped, because they could take many times their size in memory.
 struct OfField<'a>(&'a str);
 
 impl<'de> DeserializeSeed<'de> for OfField<'_> {
@@ -76,7 +76,7 @@ impl<'de> Visitor<'de> for OfField<'_> {
     }
 }
 
-/// The message of `error` without its line number, which is always 1.
+/// Returns the message of `error` without its line number, which is always 1.
 fn json_problem(error: &serde_json::Error) -> String {
     let message = problem(error);
     let place = format!(" at line {} column {}", error.line(), error.column());

@@ -12,7 +12,7 @@ use crate::{DataError, one_line};
 pub(super) struct Listing {
     /// The texts, sorted by path.
     pub texts: Vec<PathBuf>,
-    /// Files that are no texts, as their endings say.
+    /// Files whose endings are not those of texts.
     pub others: Left,
     /// Directories that the zoo wrote.
     pub of_zoo: Left,
@@ -22,7 +22,7 @@ pub(super) struct Listing {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Left {
     count: usize,
-    /// The first in the order of paths.
+    /// The first one, in the order of paths.
     first: Option<PathBuf>,
 }
 
@@ -73,7 +73,7 @@ impl Listing {
         Ok(found)
     }
 
-    /// One line for the user about what was left out, if anything was.
+    /// Returns one line for the user about files that were left out, if there are any.
     pub fn note(&self) -> Option<String> {
         let [others, of_zoo] = [&self.others, &self.of_zoo].map(|left| {
             let first = one_line(left.first.as_ref()?.display());
@@ -97,8 +97,8 @@ impl Listing {
     }
 }
 
-/// Files that only a directory written by the zoo has together: a run, also before it has a config; a report; a
-/// checkpoint; an exported model; an entry of the token cache.
+/// Pairs of files that occur together only in a directory written by the zoo: a run, also before it has a config; a
+/// report; a checkpoint; an exported model; an entry of the token cache.
 const OF_ZOO: [[&str; 2]; 6] = [
     ["history.jsonl", "config.ron"],
     ["history.jsonl", "lock"],
@@ -108,7 +108,7 @@ const OF_ZOO: [[&str; 2]; 6] = [
     ["manifest.json", "tokenizer.json"],
 ];
 
-/// Whether the zoo wrote the directory `folder`. What it writes there changes while it trains, so it is no data.
+/// Whether the zoo wrote the directory `folder`. Its content changes during training, so it is not data.
 fn is_of_zoo(folder: &Path) -> bool {
     let has = |name: &str| folder.join(name).is_file();
     OF_ZOO
@@ -118,7 +118,7 @@ fn is_of_zoo(folder: &Path) -> bool {
         || has("results.json") && has_scores(folder)
 }
 
-/// Whether a file called `comparison.txt` is the mark of a comparison of models.
+/// Whether a file called `comparison.txt` marks a comparison of models.
 fn is_comparison(path: &Path) -> bool {
     let mut start = Vec::new();
     File::open(path)
@@ -126,7 +126,7 @@ fn is_comparison(path: &Path) -> bool {
         .is_ok_and(|_| start.starts_with(b"A comparison; `--force`"))
 }
 
-/// Whether there are the scores of an evaluation, `samples_TASK.jsonl`.
+/// Whether the directory has scores of an evaluation, `samples_TASK.jsonl`.
 fn has_scores(folder: &Path) -> bool {
     let entries = fs::read_dir(folder).into_iter().flatten();
     entries.filter_map(Result::ok).any(|entry| {

@@ -16,7 +16,7 @@ use residual_zoo_system::panics::caught;
 use super::Piece;
 use crate::{DataError, one_line};
 
-/// Rows that are decoded at once. Their page is in memory as a whole.
+/// Number of rows that are decoded at once. Their page is in memory as a whole.
 const ROWS: usize = 64;
 
 /// A file with a document in each row.
@@ -25,20 +25,20 @@ pub(super) struct Rows {
     file: SerializedFileReader<File>,
     /// The column with the text.
     column: usize,
-    /// The level of a row that has a text.
+    /// The definition level of a row that has a text.
     present: i16,
-    /// Groups of rows that were opened.
+    /// Number of row groups that were opened.
     groups: usize,
-    /// The column in the last of them.
+    /// The reader of the column in the last opened group.
     reader: Option<ColumnReaderImpl<ByteArrayType>>,
-    /// Texts that were decoded.
+    /// Decoded texts that were not returned yet.
     texts: vec::IntoIter<ByteArray>,
-    /// Rows that were returned.
+    /// Number of rows that were returned.
     read: usize,
 }
 
 impl Rows {
-    /// The file `path`, whose column `field` has the text. A field of a group is `group.field`.
+    /// Opens the file `path`, whose column `field` has the text. A field of a group is `group.field`.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Rows {
         }
     }
 
-    /// Decodes the next rows. False after the last one.
+    /// Decodes the next rows. Returns false after the last one.
     fn decode(&mut self) -> Result<bool, DataError> {
         let failed =
             |read: usize, path: &Path, e| damaged(path, format_args!("after {read} rows"), e);
@@ -95,7 +95,7 @@ impl Rows {
             self.groups += 1;
             match opened.map_err(|e| failed(self.read, &self.path, e))? {
                 ColumnReader::ByteArrayColumnReader(reader) => self.reader = Some(reader),
-                // Excluded by `is_text`.
+                // `is_text` has excluded other columns.
                 _ => return Err(self.wrong("its groups differ in their columns".into())),
             }
             return Ok(true);
@@ -192,7 +192,7 @@ mod tests {
         column.close().unwrap();
     }
 
-    /// A file with these texts, and groups of 300 rows.
+    /// Makes a file with these texts, and groups of 300 rows.
     fn parquet(texts: &[Option<&[u8]>], properties: WriterPropertiesBuilder) -> Vec<u8> {
         let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
         let properties = Arc::new(properties.build());
@@ -297,7 +297,7 @@ mod tests {
         }
     }
 
-    /// Written by pyarrow 26 with `compression="zstd", write_page_checksum=True, row_group_size=100,
+    /// A file written by pyarrow 26 with `compression="zstd", write_page_checksum=True, row_group_size=100,
     /// data_page_size=512`; the column `text` has the type `large_string`.
     const PYARROW: &[u8] = include_bytes!("../../testdata/pyarrow.parquet");
 
@@ -316,7 +316,7 @@ mod tests {
         let mut errors = Vec::new();
         for bad in cuts.chain(flips) {
             match read(&bad, "text") {
-                // The other column or the statistics.
+                // The damage is in the other column or the statistics.
                 Ok(found) => assert_eq!(found, texts),
                 Err(error) => {
                     assert!(error.is_bad_input(), "{error}");
@@ -332,7 +332,7 @@ mod tests {
         }
     }
 
-    /// Changes of a good file at 10,000 places.
+    /// Changes a good file at 10,000 places.
     #[test]
     fn corrupted_files_do_not_panic() {
         let texts = texts();

@@ -20,11 +20,11 @@ const LONGEST_LINE: u64 = if cfg!(test) { 1 << 21 } else { 1 << 28 };
 pub(crate) struct Piece {
     /// Its text.
     pub text: String,
-    /// Whether the document begins with it.
+    /// Whether the piece begins a document.
     pub begins: bool,
 }
 
-/// The documents of files in order, in pieces. Only a piece is in memory at a time.
+/// Reads the documents of files in order, in pieces. Only one piece is in memory at a time.
 pub(crate) struct Pieces {
     field: String,
     files: vec::IntoIter<PathBuf>,
@@ -45,9 +45,9 @@ struct Whole {
     reader: Reader,
     /// Whether nothing was read yet.
     begins: bool,
-    /// Bytes that were read.
+    /// Number of bytes that were read.
     read: usize,
-    /// The first bytes of a character whose others were not read yet.
+    /// The first bytes of an incomplete character.
     rest: Vec<u8>,
 }
 
@@ -55,12 +55,12 @@ struct Whole {
 struct Lines {
     path: PathBuf,
     reader: Reader,
-    /// Lines that were read.
+    /// Number of lines that were read.
     read: usize,
 }
 
 impl Pieces {
-    /// The documents at `paths`, see [`read_documents`](super::read_documents).
+    /// Opens the documents at `paths`, see [`read_documents`](super::read_documents).
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl Iterator for Pieces {
 
 impl Open {
     fn new(path: PathBuf, field: &str) -> Result<Self, DataError> {
-        // Checked before opening, because opening a pipe would wait for its other end.
+        // Checks before opening, because opening a pipe would wait for its other end.
         files::check_is_file(&path)?;
         let failed = |e| DataError::io(&path, "read", e);
         let file = File::open(&path).map_err(failed)?;
@@ -147,7 +147,7 @@ impl Open {
         })
     }
 
-    /// The next piece; `None` at the end of the file.
+    /// Returns the next piece; `None` at the end of the file.
     fn next_piece(&mut self, field: &str) -> Result<Option<Piece>, DataError> {
         match self {
             Self::Whole(whole) => whole.next_piece(),
@@ -165,7 +165,7 @@ impl Whole {
         let kept = bytes.len();
         let mut part = (&mut self.reader).take((PIECE - kept) as u64);
         let new = part.read_to_end(&mut bytes).map_err(|e| {
-            // What was read before the error is in `bytes`.
+            // `bytes` has the bytes that were read before the error.
             let read = self.read + bytes.len() - kept;
             unreadable(&self.path, format!("after {read} bytes of text"), e)
         })?;

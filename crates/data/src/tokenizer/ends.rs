@@ -6,19 +6,19 @@ use crate::DataError;
 /// The token between documents of GPT-2, GPT-NeoX and others.
 const END_OF_TEXT: &str = "<|endoftext|>";
 
-/// The ids that a model has for the ends of a text, where they are not that of `<|endoftext|>`.
+/// The ids that a model has for the ends of a text, if they differ from the id of `<|endoftext|>`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ends {
     begin: Option<u32>,
     end: Option<u32>,
-    /// The id that fills up the rows of a batch.
+    /// The padding id.
     pub(super) pad: Option<u32>,
     /// The id of unknown text.
     pub(super) unknown: Option<u32>,
 }
 
 impl Ends {
-    /// The ids that are set and that results depend on, by their fields in the file of a tokenizer.
+    /// Returns the set ids that results depend on, by their fields in the file of a tokenizer.
     pub(super) fn named(self) -> impl Iterator<Item = (&'static str, u32)> {
         let all = [("begin", self.begin), ("end", self.end)];
         all.into_iter().filter_map(|(name, id)| Some((name, id?)))
@@ -26,8 +26,8 @@ impl Ends {
 }
 
 impl Tokenizer {
-    /// The same tokenizer with the ids of the tokens that begin and end a text. `None` is `<|endoftext|>` at the end,
-    /// and the end of a text at the beginning of the next one.
+    /// Returns the same tokenizer with these ids for the tokens that begin and end a text. For `end`, `None` means
+    /// `<|endoftext|>`. For `begin`, `None` means the token that ends a text.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl Tokenizer {
             let problem = format!("no token has the id {id}, so it cannot begin or end a text");
             return Err(DataError::tokenizer("of a model", problem));
         }
-        // What is so anyway is not set: such tokenizers are equal.
+        // An id equal to the default is not set, so such tokenizers are equal.
         let end = end.filter(|end| self.token_id(END_OF_TEXT) != Some(*end));
         let ends = Ends {
             begin: None,
@@ -50,8 +50,8 @@ impl Tokenizer {
         Ok(Self { ends, ..tokenizer })
     }
 
-    /// The same tokenizer with the ids that another project has for filling up rows and for unknown text. They are kept
-    /// for an export, and not used here. Ids without a token are left out.
+    /// Returns the same tokenizer with the ids that another project uses for padding and for unknown text. They are
+    /// kept for an export, and not used here. Ids without a token are left out.
     #[must_use]
     pub fn with_names(self, pad: Option<u32>, unknown: Option<u32>) -> Self {
         let [pad, unknown] = [pad, unknown].map(|id| id.filter(|id| self.has_token(*id)));
@@ -63,32 +63,32 @@ impl Tokenizer {
         Self { ends, ..self }
     }
 
-    /// The id that fills up the rows of a batch, if it is named.
+    /// Returns the padding id, if there is one.
     pub fn pad(&self) -> Option<u32> {
         self.ends.pad
     }
 
-    /// The id of unknown text, if it is named.
+    /// Returns the id of unknown text, if there is one.
     pub fn unknown(&self) -> Option<u32> {
         self.ends.unknown
     }
 
-    /// The id that stands before a text: that of [`begin_of_text`](Self::begin_of_text), or 0 if there is none.
+    /// Returns the id that stands before a text: [`begin_of_text`](Self::begin_of_text), or 0 if there is none.
     pub fn first_id(&self) -> u32 {
         self.begin_of_text().unwrap_or(0)
     }
 
-    /// The id of the token that begins a text: the one that is set, or that of [`end_of_text`](Self::end_of_text).
+    /// Returns the id of the token that begins a text: the one that is set, or [`end_of_text`](Self::end_of_text).
     pub fn begin_of_text(&self) -> Option<u32> {
         self.ends.begin.or_else(|| self.end_of_text())
     }
 
-    /// The id of the token that ends a text: the one that is set, or `<|endoftext|>` if there is such a token.
+    /// Returns the id of the token that ends a text: the one that is set, or `<|endoftext|>` if there is such a token.
     pub fn end_of_text(&self) -> Option<u32> {
         self.ends.end.or_else(|| self.token_id(END_OF_TEXT))
     }
 
-    /// The id of a token of a `tokenizer.json`.
+    /// Returns the id of a token of a `tokenizer.json`.
     pub fn token_id(&self, token: &str) -> Option<u32> {
         match self.kind() {
             Kind::Hf(hf) => hf.id(token),
@@ -96,7 +96,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text of `id`, if it is `<|endoftext|>` or an added token of a `tokenizer.json`.
+    /// Returns the text of `id`, if it is `<|endoftext|>` or an added token of a `tokenizer.json`.
     pub fn special_token(&self, id: u32) -> Option<String> {
         match self.kind() {
             Kind::Hf(hf) if hf.id(END_OF_TEXT) == Some(id) => Some(END_OF_TEXT.to_owned()),
@@ -105,7 +105,7 @@ impl Tokenizer {
         }
     }
 
-    /// Whether there is a token of this id.
+    /// Whether a token has this id.
     pub fn has_token(&self, id: u32) -> bool {
         match self.kind() {
             Kind::Hf(hf) => hf.has(id),

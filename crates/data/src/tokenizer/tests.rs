@@ -100,7 +100,7 @@ fn the_end_of_a_text_begins_the_next_one() {
     );
 }
 
-/// A BPE with the added tokens 280, 281, ….
+/// Makes a BPE with the added tokens 280, 281, ….
 fn with_added(tokens: &[&str]) -> Tokenizer {
     let bpe = Tokenizer::train(&TokenizerConfig::Bpe { vocab_size: 280 }, &[TEXT]).unwrap();
     let added = (280..).zip(tokens).map(|(id, content)| {
@@ -145,7 +145,7 @@ fn the_ends_of_a_text_may_be_other_tokens() {
         .iter()
         .collect::<std::collections::BTreeSet<_>>();
     assert_eq!(different.len(), fingerprints.len());
-    // What is so anyway changes nothing, nor is it written.
+    // An id equal to the default changes nothing, and is not written.
     for (begin, end) in [(None, None), (Some(280), Some(280)), (Some(280), None)] {
         let same = plain.clone().with_ends(begin, end).unwrap();
         assert_eq!(same.to_json(), plain.to_json());

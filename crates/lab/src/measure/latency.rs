@@ -8,8 +8,8 @@ use residual_zoo_backend::OnBackend;
 use residual_zoo_core::{ConfigError, LanguageModel, ModelConfig};
 
 use super::{Quantities, Setting, quantities};
-use crate::size::{Use, check_size};
 use crate::{Error, PlannedRun};
+use residual_zoo_drive::{Use, check_size};
 
 pub(super) const NAMES: &[&str] = &["prefill ms", "decode ms"];
 

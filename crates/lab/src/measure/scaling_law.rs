@@ -8,8 +8,8 @@ use residual_zoo_data::{DataConfig, Source, SyntheticConfig};
 use residual_zoo_train::Interrupter;
 
 use super::{Quantities, Setting, quantities};
-use crate::corpora::open_corpus;
 use crate::{Error, PlannedRun};
+use residual_zoo_drive::open_corpus;
 
 pub(super) const NAMES: &[&str] = &["least exponent", "largest exponent", "unique sequences"];
 

@@ -49,7 +49,7 @@ fn plain(fields: &str) -> Gpt2Experiment {
 fn a_scale_changes_only_what_it_names() {
     let file = ExperimentFile::new(FILE, Path::new("file.ron")).unwrap();
     assert_eq!(file.scales(), ["small", "large"]);
-    assert!(ExperimentFile::is_one(FILE) && !ExperimentFile::is_one("(model: ())"));
+    assert!(ExperimentFile::is_experiment(FILE) && !ExperimentFile::is_experiment("(model: ())"));
     let small = plain(
         r#"judge: false, train: (steps: 3, warmup: 2),
         runs: [
@@ -76,25 +76,24 @@ fn a_scale_changes_only_what_it_names() {
     assert_eq!(at(FILE, Some("large")).unwrap(), large);
 }
 
+/// The error of the file with one text in place of another, and the number of that line.
+fn error(from: &str, to: &str, scale: &str) -> (String, usize) {
+    let (before, _) = FILE.split_once(from).unwrap();
+    let text = FILE.replacen(from, to, 1);
+    let error = at(&text, Some(scale)).unwrap_err().to_string();
+    (error, before.matches('\n').count() + 1)
+}
+
 #[test]
 fn errors_have_the_place_in_the_file() {
-    let line = |text: &str| {
-        let (at, _) = FILE.split_once(text).unwrap();
-        at.lines().count().max(1)
-    };
     for (from, to, scale, says) in [
         ("n_layer: 2,", "n_layers: 2,", "large", "n_layers"),
-        (
-            "(width: 64, n_layer",
-            "(width: 64, n_leyer",
-            "small",
-            "n_leyer",
-        ),
+        ("n_layer: 3", "n_leyer: 3", "small", "n_leyer"),
         ("judge: false", "jugde: false", "small", "jugde"),
         ("steps: 3", "steps: many", "small", "steps"),
         (
-            "says: \"It is better\"",
-            "say: \"It is better\"",
+            "says: \"It is better",
+            "say: \"It is better",
             "large",
             "say",
         ),
@@ -102,7 +101,13 @@ fn errors_have_the_place_in_the_file() {
             "large: None",
             "lerge: None",
             "small",
-            "`lerge` is not a scale of the experiment",
+            "`lerge` is not a scale of the experiment, which are small, large",
+        ),
+        (
+            "scales: (small: None)",
+            "scales: (small: None, small: None)",
+            "large",
+            "`small` is given twice",
         ),
         (
             "small: None",
@@ -110,40 +115,46 @@ fn errors_have_the_place_in_the_file() {
             "small",
             "`3` has no fields with names",
         ),
-        ("scales: (large: (set", "scales: [(set", "small", ""),
+        (
+            "(n_layer: 2, context: 16)",
+            "Gpt2(n_layer: 2)",
+            "small",
+            "`Gpt2` is an architecture",
+        ),
         ("[\"valid_loss\"],", "[\"valid_loss\",", "small", ""),
     ] {
-        let text = FILE.replacen(from, to, 1);
-        let error = at(&text, Some(scale)).unwrap_err().to_string();
-        let place = format!("file.ron:{}:", line(from));
-        let is_there = error.starts_with(&place) || says.is_empty();
-        assert!(is_there && error.contains(says), "{place} {says}: {error}");
-        // The run is fine at a scale that leaves it out.
-        assert!(error.starts_with("file.ron:"), "{error}");
+        let (error, line) = error(from, to, scale);
+        // A bracket that is not closed is noticed later.
+        let is_there = says.is_empty() || error.starts_with(&format!("file.ron:{line}:"));
+        assert!(is_there && error.contains(says), "{line} {says}: {error}");
     }
-    let error = at(FILE, Some("larger")).unwrap_err().to_string();
+    // To the character.
+    let (error, _) = error("steps: 3", "steps: many", "small");
+    assert!(error.starts_with("file.ron:24:40: "), "{error}");
+}
+
+#[test]
+fn a_scale_that_the_file_lacks_names_those_that_it_has() {
+    let error = |text: &str, scale| at(text, Some(scale)).unwrap_err().to_string();
     assert_eq!(
-        error,
+        error(FILE, "larger"),
         "`--scale larger`: is not a scale of the experiment (did you mean `large`?); give one of small, large"
     );
-    let error = at("(title: \"\", runs: [], columns: [])", Some("large")).unwrap_err();
-    assert!(
-        error.to_string().contains("the file has no scales"),
-        "{error}"
-    );
-    let named = FILE.replace(
-        "model: (n_layer: 2, context: 16)",
-        "model: Gpt2(n_layer: 2)",
-    );
-    let error = at(&named, None).unwrap_err().to_string();
-    assert!(
-        error.starts_with("file.ron:4:10: `Gpt2` is an architecture"),
-        "{error}"
-    );
+    let none = error("(title: \"\", runs: [], columns: [])", "large");
+    assert!(none.contains("the file has no scales"), "{none}");
     let left_out = FILE.replace("large: (seeds", "large: None, other: (seeds");
-    let error = at(&left_out, Some("large")).unwrap_err().to_string();
-    assert!(
-        error.contains("large: ") || error.contains("`large`"),
-        "{error}"
-    );
+    let left_out = error(&left_out, "large");
+    assert!(left_out.contains("`large` is None"), "{left_out}");
+}
+
+#[test]
+fn any_damage_is_read_or_refused() {
+    for (at_byte, _) in FILE.char_indices() {
+        for new in ["", "(", "\"", "/*"] {
+            let text = format!("{}{new}{}", &FILE[..at_byte], &FILE[at_byte + 1..]);
+            if let Err(error) = at(&text, Some("large")) {
+                assert!(!error.to_string().is_empty());
+            }
+        }
+    }
 }

@@ -47,7 +47,7 @@ pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
     let path = path.join(TOKENIZER);
     disk::refuse_link(&path)?;
     let text = residual_zoo_data::read_utf8(&path)?;
-    Tokenizer::from_json(text).map_err(|e| match e.is_stop() {
+    Tokenizer::from_long_json(text).map_err(|e| match e.is_stop() {
         true => e.into(),
         false => Error::Checkpoint {
             path: path.clone(),

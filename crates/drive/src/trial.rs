@@ -15,7 +15,7 @@ use residual_zoo_runs::RunConfig;
 use residual_zoo_train::Interrupter;
 use serde_json::Value;
 
-use crate::corpora::open_corpus;
+use crate::open_corpus;
 use crate::{Error, time};
 
 /// A model to try, at its full shape.
@@ -240,7 +240,7 @@ const FEW_IMAGES: usize = 16;
 
 /// Approximate number of tokens in the few sequences of [`Peaks`]. With fewer tokens, weights would take most of the
 /// memory, and the peak would be at another point of a step than in training.
-const TOKENS: usize = 1024;
+pub(crate) const TOKENS: usize = 1024;
 
 /// Peaks of memory in bytes, for one and two layers, on `few` sequences and on twice as many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

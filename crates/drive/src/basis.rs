@@ -8,7 +8,7 @@ use residual_zoo_report::bytes;
 use residual_zoo_runs::vocabulary;
 use residual_zoo_train::Interrupter;
 
-use crate::corpora::open_corpus;
+use crate::open_corpus;
 
 /// The vocabulary for which parameters and FLOPs are counted. Every command that prints such counts gets it here.
 #[derive(Clone, Debug, PartialEq, Eq)]

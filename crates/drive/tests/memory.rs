@@ -6,13 +6,14 @@
 #![allow(clippy::unwrap_used)]
 
 use burn::backend::{Autodiff, Flex};
+use burn::tensor::{Int, Tensor};
 use residual_zoo_backend::{BackendKind, PeakAlloc, PeakMemory, allocated};
-use residual_zoo_core::{PlainModel, Vocabulary};
+use residual_zoo_core::{LanguageModel as _, ModelConfig as _, PlainModel, Vocabulary};
 use residual_zoo_data::{Corpus, Source, SyntheticConfig, TokenizerConfig};
+use residual_zoo_drive::{Reading, Trial, check_memory, check_reading};
 use residual_zoo_gpt2::Gpt2Config;
-use residual_zoo_lab::check_memory;
-use residual_zoo_lab::trial::Trial;
 use residual_zoo_runs::RunConfig;
+use residual_zoo_system::memory::{Amount, Limit};
 use residual_zoo_train::Trainer;
 
 #[global_allocator]
@@ -49,6 +50,7 @@ fn memory() {
     a_deep_model_takes_what_one_and_two_layers_make_expect();
     a_run_that_ended_in_a_forward_pass_leaves_no_memory_taken();
     a_step_that_does_not_fit_is_refused_before_training();
+    sequences_that_do_not_fit_are_refused_before_they_are_read();
 }
 
 fn a_peak_is_the_most_since_the_start() {
@@ -124,8 +126,9 @@ fn a_step_that_does_not_fit_is_refused_before_training() {
     let trial = Trial::new(&config, vocabulary).unwrap();
     let peaks = trial.peaks(BackendKind::Flex, None).unwrap().unwrap();
     let needed = trial.whole(&peaks);
-    let check = |available| check_memory(&config, vocabulary, flex, available);
-    // A clear case, a case that the copies decide, and a system that does not report its memory.
+    let check =
+        |available: Option<u64>| check_memory(&config, vocabulary, flex, available.map(on_machine));
+    // Beyond doubt, by the copies, and where the system does not tell.
     for available in [Some(1 << 40), Some(needed * 11 / 10), None] {
         check(available).unwrap();
     }
@@ -134,7 +137,8 @@ fn a_step_that_does_not_fit_is_refused_before_training() {
         for part in [
             "`train.batch`: is 16, with which a step takes",
             about,
-            "can be had, swap included",
+            "but there are only",
+            "on this machine, swap included",
             "train.accumulate",
             "train.recompute=Layers",
         ] {
@@ -146,7 +150,52 @@ fn a_step_that_does_not_fit_is_refused_before_training() {
         &config,
         vocabulary,
         (BackendKind::LibTorch, None),
-        Some(1000),
+        Some(on_machine(1000)),
     )
     .unwrap();
+}
+
+fn on_machine(bytes: u64) -> Amount {
+    let limit = Limit::Machine;
+    Amount { bytes, limit }
+}
+
+fn sequences_that_do_not_fit_are_refused_before_they_are_read() {
+    const ROWS: usize = 512;
+    let (config, vocabulary, flex) = (config(3), Vocabulary::from(65), (BackendKind::Flex, None));
+    let check = |reading, rows, available| {
+        let rows = ("--batch", rows, reading);
+        check_reading(&config, vocabulary, flex, rows, available)
+    };
+    let model = config
+        .model
+        .build::<Flex>(vocabulary, &Default::default())
+        .unwrap();
+    let before = allocated().unwrap();
+    let peak = PeakMemory::start(BackendKind::Flex, None);
+    let mut cache = model.new_cache();
+    let ids = Tensor::<Flex, 2, Int>::zeros([ROWS, 64], &Default::default());
+    model.predict(ids, &mut cache).into_data();
+    let kept = allocated().unwrap() - before;
+    let taken = peak.bytes().unwrap();
+    // An evaluation computes logits too, and here at most those of all tokens.
+    let logits = (16 * ROWS * 64 * 65) as u64;
+    for (reading, least, most) in [
+        (Reading::Evaluation, taken, taken + kept + logits),
+        (Reading::Serving, kept, kept + 64 * MIB),
+    ] {
+        check(reading, ROWS, Some(on_machine(most * 13 / 10))).unwrap();
+        check(reading, ROWS, None).unwrap();
+        check(reading, 1, Some(on_machine(least * 7 / 10))).unwrap();
+        let error = check(reading, ROWS, Some(on_machine(least * 7 / 10)));
+        let error = error.unwrap_err().to_string();
+        for part in [
+            "`--batch`: is 512",
+            "about",
+            "but there are only",
+            "give a smaller number",
+        ] {
+            assert!(error.contains(part), "{part:?} is not in: {error}");
+        }
+    }
 }

@@ -5,9 +5,13 @@ use residual_zoo_core::recompute::Recompute;
 use residual_zoo_core::{ConfigError, ModelConfig, Vocabulary};
 use residual_zoo_report::bytes;
 use residual_zoo_runs::RunConfig;
-use residual_zoo_system::memory::memory;
+use residual_zoo_system::memory::{Amount, memory};
 
-use crate::trial::Trial;
+use crate::Trial;
+
+mod reading;
+
+pub use reading::{Reading, check_reading};
 
 /// The use of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,22 +40,22 @@ pub fn check_size<C: ModelConfig>(
         // The weights of a GPU pass through the machine's memory.
         _ => weights(config, vocabulary),
     };
-    let Some(total) = memory().map(|memory| memory.total as f64) else {
+    let Some(total) = memory().map(|memory| memory.total) else {
         return Ok(());
     };
-    if needed <= total {
+    if needed <= total.bytes as f64 {
         return Ok(());
     }
     let problem = format!(
-        "needs at least {} of memory, and this machine has {}, swap included; make it smaller",
+        "needs at least {} of memory, and there are {}; make it smaller",
         bytes(needed),
-        bytes(total)
+        shown(total)
     );
     Err(ConfigError::new("model", problem))
 }
 
 /// Refuses to train a model whose steps are estimated to take more than the `available` bytes of this machine, before it
-/// is built. [`available_memory`] tells them.
+/// is built. [`available_memory`] tells them, and what limits them.
 ///
 /// Clear cases are decided at once. For all others, two steps of smaller copies are made, which takes some seconds.
 /// Nothing is refused on a backend with memory of its own, or without a count of its memory.
@@ -63,13 +67,12 @@ pub fn check_memory<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
     (kind, gpu): (BackendKind, Option<usize>),
-    available: Option<u64>,
+    available: Option<Amount>,
 ) -> Result<(), ConfigError> {
-    let is_counted = kind == BackendKind::Flex && allocated().is_some();
-    let Some(available) = available.filter(|_| is_counted) else {
+    let Some(limit) = available.filter(|_| is_counted(kind)) else {
         return Ok(());
     };
-    let available = available as f64;
+    let available = limit.bytes as f64;
     let smaller = match config.train.batch {
         1 => "make the model or train.time smaller",
         _ => "make it smaller and train.accumulate larger",
@@ -80,10 +83,10 @@ pub fn check_memory<C: ModelConfig>(
     };
     let refuse = |about: &str, needed: f64| {
         let problem = format!(
-            "is {}, with which a step takes {about} {} of memory, but {} can be had, swap included; {smaller}{recompute}",
+            "is {}, with which a step takes {about} {} of memory, but there are only {}; {smaller}{recompute}",
             config.train.batch,
             bytes(needed),
-            bytes(available)
+            shown(limit)
         );
         Err(ConfigError::new("train.batch", problem))
     };
@@ -123,12 +126,26 @@ fn estimated<C: ModelConfig>(
     Some(trial.whole(&peaks) as f64)
 }
 
-/// Memory that this program can still get, if the system reports it: free memory with swap, and memory that earlier
+/// Whether the memory of a backend is counted.
+fn is_counted(kind: BackendKind) -> bool {
+    kind == BackendKind::Flex && allocated().is_some()
+}
+
+/// Such as `3.2 GiB on this machine, swap included`.
+fn shown(memory: Amount) -> String {
+    format!("{} {}", bytes(memory.bytes as f64), memory.limit.words())
+}
+
+/// The memory that this program can still get, where the system tells: what is free, swap included, and what earlier
 /// models have left to the allocator.
-pub fn available_memory() -> Option<u64> {
+pub fn available_memory() -> Option<Amount> {
     let resident = memory_stats::memory_stats()?.physical_mem as u64;
     let left = resident.saturating_sub(allocated().unwrap_or(resident));
-    Some(memory()?.available + left)
+    let Amount { bytes, limit } = memory()?.available;
+    Some(Amount {
+        bytes: bytes + left,
+        limit,
+    })
 }
 
 fn weights<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
@@ -202,7 +219,7 @@ mod tests {
         for purpose in [Use::Load, Use::Train] {
             check(64, purpose).unwrap();
             let error = check(1_000_000, purpose).unwrap_err().to_string();
-            assert!(error.contains("of memory, and this machine has"), "{error}");
+            assert!(error.contains("of memory, and there are"), "{error}");
         }
     }
 

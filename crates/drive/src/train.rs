@@ -1,4 +1,4 @@
-//! Single runs on a backend that the user chooses.
+//! Trains and times a run on a backend that the user chooses.
 
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_backend::{BackendKind, OnBackend, PeakMemory};
@@ -80,7 +80,7 @@ impl<C: ModelConfig> OnBackend for Follow<'_, C> {
 }
 
 /// Training FLOPs of a whole run on `corpus`.
-pub(crate) fn work<C: ModelConfig>(config: &RunConfig<C>, corpus: &Corpus) -> f64 {
+pub fn training_flops<C: ModelConfig>(config: &RunConfig<C>, corpus: &Corpus) -> f64 {
     let per_token = config.model.cost(vocabulary(corpus)).training_flops() as f64;
     per_token * config.tokens_per_step() as f64 * config.train.steps as f64
 }

@@ -1,0 +1,38 @@
+//! Drives a single run on the backend that is chosen when a program starts: training and timing, generation, evaluation,
+//! classification, serving and merging.
+//!
+//! [`check_memory`] refuses a run that would not fit into memory, by sizes or by a [`Trial`] of smaller copies.
+//! [`open_corpus`] opens data and shows how far it is. A [`Basis`] is the vocabulary for which parameters and FLOPs are
+//! counted.
+//!
+//! Everything is generic over the config of a model, so other projects can drive runs of their own zoo.
+
+#![forbid(unsafe_code)]
+
+mod basis;
+mod classify;
+mod data;
+mod error;
+mod evaluate;
+mod generate;
+mod merge;
+mod serve;
+mod size;
+mod train;
+mod trial;
+
+pub use basis::{Basis, MOST_BYTES, basis_notes, why_unopened};
+pub use classify::{Classified, Found, IMAGES_REPORT, classify};
+pub use data::{fetch_model, open_corpus, store_corpus};
+pub use error::Error;
+pub use evaluate::evaluate;
+pub use generate::generate;
+pub use merge::merge;
+pub use serve::serve;
+pub use size::{
+    Reading, Use, available_memory, check_memory, check_reading, check_size, least_memory,
+};
+pub use train::{
+    Bench, check_precision, check_start, follow, measure_rates, time, train, training_flops,
+};
+pub use trial::{Peaks, Trial};

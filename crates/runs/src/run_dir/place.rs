@@ -1,0 +1,121 @@
+//! Directories where a run can begin, and runs that can be deleted.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::{BEFORE_RESTART, CONFIG, DATA, HISTORY, MEASURED, METRICS, RunDir, SAMPLES, TOKENIZER};
+use crate::checkpoint;
+use crate::lock::{LOCK, Lock};
+use crate::{Error, disk, events};
+
+/// What a run may leave, besides its first checkpoint, if it is stopped before its config is
+/// written.
+const BEFORE_THE_CONFIG: [&str; 5] = [LOCK, TOKENIZER, DATA, HISTORY, "config.partial"];
+
+/// Whether a new run can use the directory `path`. False if there is a run already.
+///
+/// # Errors
+///
+/// [`Error::RunExists`] if there is something else; I/O errors.
+pub fn is_free(path: &Path) -> Result<bool, Error> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) => match (error.kind(), fs::symlink_metadata(path)) {
+            (ErrorKind::NotFound, Err(_)) => return Ok(true),
+            (ErrorKind::NotFound | ErrorKind::NotADirectory, _) => {
+                return Err(Error::RunExists(path.into()));
+            }
+            _ => return Err(Error::io("read", path)(error)),
+        },
+    };
+    let mut names = entries.filter_map(Result::ok).map(|e| e.file_name());
+    let left_over = |name: std::ffi::OsString| {
+        BEFORE_THE_CONFIG.iter().any(|known| name == *known)
+            || (name == checkpoint::CHECKPOINTS && checkpoint::only_the_first(path))
+    };
+    if names.all(left_over) {
+        return Ok(true);
+    }
+    // After the names were listed, because another process may have begun the run meanwhile.
+    match path.join(CONFIG).is_file() {
+        true => Ok(false),
+        false if path.join(METRICS).is_file() && path.join(HISTORY).is_file() => {
+            let problem = format!(
+                "is a run that has lost its {CONFIG}; restore it, or choose another directory with `--run DIR`"
+            );
+            Err(Error::NoRun {
+                path: path.into(),
+                problem,
+            })
+        }
+        false => Err(Error::RunExists(path.into())),
+    }
+}
+
+/// Refuses a run directory with a file that no run writes.
+fn check_own(run: &Path) -> Result<(), Error> {
+    let known = [
+        CONFIG, TOKENIZER, DATA, HISTORY, METRICS, SAMPLES, LOCK, MEASURED,
+    ];
+    let folders = [checkpoint::CHECKPOINTS, events::FOLDER];
+    let is_known = |name: &str| known.contains(&name) || folders.contains(&name);
+    let is_partial = |name: &str| match name.strip_suffix(".partial") {
+        Some("config" | "data" | "metrics" | "samples" | "tokenizer") => true,
+        Some(name) => name
+            .strip_prefix("measured.")
+            .is_some_and(|process| process.parse::<u32>().is_ok()),
+        None => false,
+    };
+    let is_remainder = |name: &str| name.starts_with(BEFORE_RESTART) || is_partial(name);
+    let entries = fs::read_dir(run).map_err(Error::io("read", run))?;
+    let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+    let mut others = paths.filter(|path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        !name.is_some_and(|name| is_known(name) || is_remainder(name))
+    });
+    let other = others
+        .next()
+        .or_else(|| checkpoint::foreign(run))
+        .or_else(|| {
+            let entries = fs::read_dir(run.join(events::FOLDER)).into_iter().flatten();
+            let mut paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+            paths.find(|path| !events::is_event_file(path))
+        });
+    match other {
+        None => Ok(()),
+        Some(other) => Err(Error::NoRun {
+            path: run.into(),
+            problem: format!(
+                "is not deleted, because {} is not of a run; move it away",
+                other.display()
+            ),
+        }),
+    }
+}
+
+/// Whether another process trains in the directory `path`. Nothing is created there.
+pub fn is_in_use(path: &Path) -> bool {
+    Lock::is_held(path)
+}
+
+/// Deletes those of `runs` that exist.
+///
+/// # Errors
+///
+/// [`Error::Locked`] if another process trains one of them, or a file that is not of a run, and then none is
+/// deleted; I/O errors.
+pub fn delete(runs: &BTreeSet<PathBuf>) -> Result<(), Error> {
+    let runs: Vec<&PathBuf> = runs.iter().filter(|run| run.is_dir()).collect();
+    // Before the lock is written.
+    runs.iter()
+        .try_for_each(|run| disk::refuse_linked_directory(run))?;
+    let locks: Result<Vec<RunDir>, Error> = runs.iter().map(|run| RunDir::open(run)).collect();
+    let _locks = locks?;
+    runs.iter().try_for_each(|run| check_own(run))?;
+    for run in runs {
+        fs::remove_dir_all(run).map_err(Error::io("delete", run))?;
+    }
+    Ok(())
+}
