@@ -508,7 +508,8 @@ fn doc_comments_begin_with_a_verb_or_a_noun() {
     }
 }
 
-/// Lines of prose on a page that are longer than `most` characters. Tables, code, headings, links alone and pictures may be.
+/// Lines of prose on a page that are longer than `most` characters. Tables, code, headings, lone links and pictures may
+/// be longer.
 fn long_lines(text: &str, most: usize) -> Vec<&str> {
     let mut is_code = false;
     let long = |line: &&str| {

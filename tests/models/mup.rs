@@ -154,7 +154,7 @@ fn a_composition_has_the_rates_of_its_layers() {
         assert_eq!(rate, expected, "{}", p.name);
         seen += 1;
     }
-    // A and B of two connections, one connection in each layer.
+    // A and B of two connections, and one parameter of each layer.
     assert_eq!(seen, 6);
 }
 

@@ -272,7 +272,7 @@ fn nothing_is_written_through_a_link_that_replaces_the_checkpoints() {
 fn checkpoints_that_are_deleted_are_reported_and_made_again() {
     let scratch = Scratch::new();
     let (run, shown, code) = replaced(&scratch, |checkpoints| {
-        // The run may be writing there, so renaming may fail.
+        // The run may be writing there.
         fs::rename(checkpoints, checkpoints.with_file_name("aside")).unwrap();
     });
     if code == stopped_by("-TERM") {

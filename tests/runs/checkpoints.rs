@@ -24,7 +24,7 @@ fn trained(directory: &Path, settings: &[&str]) -> Vec<usize> {
     trained_until(None, directory, settings)
 }
 
-/// Like [`trained`], but stops after step `until`.
+/// Like `trained`, but stops after step `until`.
 fn trained_until(until: Option<usize>, directory: &Path, settings: &[&str]) -> Vec<usize> {
     let text = "(model: Gpt2(n_layer: 1, n_head: 1, width: 4, context: 8), \
                 train: (steps: 12, batch: 2, warmup: 2, validate_every: 3, validate_batches: 2, \
@@ -256,7 +256,7 @@ fn a_checkpoint_is_chosen_by_its_step_or_its_loss() {
         "{shown}"
     );
     assert!(weights(&from, 0) == weights(&run, best.parse().unwrap()));
-    // The run continues only from these weights.
+    // The run continues only with these initial weights.
     ok(&mut start(&best));
     let says = [
         &format!("began with another checkpoint of {}", run.display()),
@@ -266,7 +266,7 @@ fn a_checkpoint_is_chosen_by_its_step_or_its_loss() {
     // A check gives the same error, and accepts a new start.
     fails(start("12").arg("--check"), 2, &says);
     ok(start(&best).arg("--check"));
-    // The printed number is a checkpoint that exists.
+    // Each command names the checkpoint that it reads.
     let mut command = zoo("generate");
     let generated = program::run(command.arg(&run).args(["--checkpoint", "6"]));
     let shown = program::text(&generated.stderr);

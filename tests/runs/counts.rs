@@ -1,4 +1,4 @@
-//! Numbers that the program prints, what they refer to, and options that contradict each other.
+//! Numbers that the program prints, their meaning, and options that contradict each other.
 
 use std::fs;
 
@@ -87,7 +87,7 @@ fn run_files_have_the_sizes_that_they_say() {
     }
 }
 
-/// The run files whose comment has a number of parameters, such as `124M parameters`, and that number.
+/// The run files whose comment states a number of parameters, such as `124M parameters`, and that number.
 fn stated_sizes() -> Vec<(String, String)> {
     let sized = builtin::run_files().filter_map(|(name, text)| {
         let comment = text.lines().map_while(|line| line.strip_prefix("//"));
@@ -112,7 +112,7 @@ fn a_vocabulary_that_is_not_that_of_the_data_is_said_for_each_run() {
         command.env("XDG_CACHE_HOME", scratch.path("cache"));
         command
     };
-    // Its content is always the same, so nothing has to be downloaded.
+    // The content of tiny shakespeare is known, so nothing has to be downloaded.
     let exact = ok(&mut plan(&[]));
     assert_eq!(planned(&exact, "gpt2/shakespeare-cpu")[0], "65");
     assert!(!exact.contains("note:"), "{exact}");
@@ -411,7 +411,7 @@ fn an_option_and_an_assignment_of_the_same_field_are_refused() {
     let mut train = outside(&scratch, "tokenize");
     train.args(["--data", "my.txt", "--set", "train.steps=5"]);
     fails(&mut train, 2, &["--set train.steps=5", "only the data"]);
-    // What they do not share is set.
+    // Fields that the two do not share are set.
     let mut both = outside(&scratch, "describe");
     both.args([
         "gpt2/smoke",
@@ -466,7 +466,7 @@ fn a_merged_run_is_described() {
     }
 }
 
-/// A place that cannot be used can be changed by the user: exit code 2. `T runs disk` has a full disk: exit code 1.
+/// The user can change a path that cannot be used: exit code 2. A full disk, as in `T runs disk`, gives exit code 1.
 #[cfg(unix)]
 #[test]
 fn a_place_that_cannot_be_written_gives_one_exit_code() {

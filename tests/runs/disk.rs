@@ -38,7 +38,7 @@ fn whichever_change_on_disk_fails_or_is_the_last_the_run_goes_on_from_a_good_che
             struck += error.lines().next().unwrap();
             match kind {
                 "kill" => assert!(killed(&output), "{what}"),
-                // Failing to delete an old checkpoint loses nothing.
+                // A failure to delete an old checkpoint loses nothing.
                 _ if output.status.success() => {
                     let told =
                         text(&output.stdout).contains("an old checkpoint could not be deleted");
@@ -51,7 +51,7 @@ fn whichever_change_on_disk_fails_or_is_the_last_the_run_goes_on_from_a_good_che
                     assert!(error.contains("free some space"), "{what}");
                 }
             }
-            // Any checkpoint that exists is good.
+            // Every existing checkpoint is good.
             let run = directory.join("checkpoints");
             if fs::read_dir(run)
                 .is_ok_and(|all| all.flatten().any(|e| e.path().extension().is_none()))
@@ -108,7 +108,7 @@ fn a_run_that_may_trains_on_until_the_disk_works_again() {
             assert_same(&directory, &expected, &what);
             survived += 1;
         } else {
-            // Saving starts with the metrics. Only for the last checkpoint there is no later attempt.
+            // Saving starts with the metrics. Only the last checkpoint has no later attempt.
             assert!(at >= last_save, "{what}");
         }
     }
@@ -203,8 +203,7 @@ fn a_disk_that_fills_up_during_a_checkpoint_leaves_the_one_before() {
     let disk = scratch.path("disk");
     fs::create_dir(&disk).unwrap();
     let (directory, copy) = (disk.join("run"), scratch.path("copy"));
-    // The first command leaves checkpoints at 3 and 6. Then 30 kB are free: less than the next
-    // checkpoint takes.
+    // The first command leaves checkpoints at 3 and 6. Then 30 kB are free, less than the next checkpoint takes.
     let mut begin = train(&file, &directory);
     begin.args(["--set", "train.steps=6"]);
     let mut generate = zoo("generate");
@@ -241,7 +240,7 @@ fn a_disk_that_fills_up_during_a_checkpoint_leaves_the_one_before() {
     assert!(error.contains("free some space"), "{error}");
     assert!(shown.contains("step-00000006"), "{shown}");
     assert!(!shown.contains("partial"), "{shown}");
-    // Its first six steps followed the schedule of a shorter run, so only the steps are the same.
+    // The first six steps followed the schedule of a shorter run, so only the steps are equal.
     let steps = |outcome: &runs::Outcome| -> Vec<usize> {
         outcome.rows.iter().map(|row| row.step).collect()
     };

@@ -40,7 +40,7 @@ fn an_opened_run_generates_what_the_program_does() {
     assert_eq!(together, [generated.clone(), other]);
     let shown = ok(command.args(["--prompt", "the the"]));
     assert_eq!(shown, together.join("\n---------------\n") + "\n");
-    // More than are generated at once.
+    // More texts than are generated at once.
     let many = vec![Some("the"); 40];
     let many = run
         .generate_all(&model, &many, 3, Sampling::default())
@@ -50,7 +50,7 @@ fn an_opened_run_generates_what_the_program_does() {
     let shown = ok(command.args(["--samples", "3"]));
     assert_eq!(shown.matches("---------------").count(), 5, "{shown}");
     assert_eq!(run.rows().unwrap().last().unwrap().step, 4);
-    // It is the example of the documentation, too.
+    // The run is also the example of the documentation.
     let shown = ok(example("embed").arg(&directory));
     assert!(shown.contains("logits: [1, 3, 56]"), "{shown}");
 }
@@ -73,7 +73,7 @@ fn a_run_is_opened_while_it_trains() {
         assert!(training.try_wait().unwrap().is_none(), "it ended");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    // Checkpoints come and go in the meantime.
+    // Checkpoints appear and disappear meanwhile.
     let opened = (0..20).map(|_| {
         let run = Run::open(&directory).unwrap();
         run.model::<Flex>(&Default::default()).map(drop)

@@ -1,4 +1,4 @@
-//! Texts, configs and tokenizers as others write them.
+//! Texts, configs and tokenizers as other programs write them.
 
 use std::fs;
 use std::path::Path;
@@ -6,14 +6,14 @@ use std::process::Command;
 
 use residual_zoo_testing::program::{SMOKE, Scratch, fails, ok, run, text, zoo};
 
-/// A command with a cache of its own.
+/// A command with its own cache.
 fn with_cache(scratch: &Scratch, command: &str) -> Command {
     let mut command = zoo(command);
     command.env("XDG_CACHE_HOME", scratch.path("cache"));
     command
 }
 
-/// What `tokenize` prints for this text, on both outputs.
+/// The output of `tokenize` for this text, on both streams.
 fn tokenized(scratch: &Scratch, data: &Path) -> String {
     let mut command = with_cache(scratch, "tokenize");
     command.args(["--tokenizer", "bytes", "--data"]).arg(data);
@@ -116,7 +116,7 @@ fn pipes_and_devices_are_refused_and_not_opened() {
     }
 }
 
-/// A short run in `run` on `data`, where paths are relative to the scratch directory.
+/// A short run in `run` on `data`. Paths are relative to the scratch directory.
 fn trained(scratch: &Scratch, data: &str, tokenizer: &str, run: &str) -> Command {
     let mut command = with_cache(scratch, "train");
     command.current_dir(scratch.path(""));
@@ -176,7 +176,7 @@ fn tokenize_fails_where_the_tokens_cannot_be_stored() {
     let mut command = zoo("tokenize");
     command.args(["--tokenizer", "bytes", "--set", &assignment]);
     fails(command.arg("--data").arg(&data), 2, &["could not write"]);
-    // Training goes on with the tokens in memory.
+    // Training continues with the tokens in memory.
     let mut command = trained(&scratch, "t.txt", "bytes", "run");
     let output = run(command.args(["--set", &assignment]));
     assert!(output.status.success(), "{}", text(&output.stderr));

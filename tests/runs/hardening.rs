@@ -1,4 +1,4 @@
-//! Signals, limits and files of others: what must not stop a run, or must stop it before it does harm.
+//! Signals, limits and foreign files: some must not stop a run, others must stop it before it does harm.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -58,7 +58,7 @@ fn a_file_that_may_not_grow_is_an_error() {
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("File too large"), "{error}");
-    // With room, the run goes on.
+    // With enough room, the run continues.
     ok(&mut smoke(&directory));
 }
 
@@ -76,14 +76,14 @@ fn a_hint_can_be_pasted_into_a_shell() {
     assert!(output.status.success(), "{line}\n{}", text(&output.stderr));
 }
 
-/// A finished run, to be turned into that of somebody else.
+/// A finished run that will be turned into a foreign one.
 fn trained(scratch: &Scratch, name: &str) -> PathBuf {
     let directory = scratch.path(name);
     ok(&mut train(&config(scratch, MODELS[0].1), &directory));
     directory
 }
 
-/// A command that makes more steps of a run.
+/// A command that continues a run for more steps.
 fn longer(run: &Path) -> Command {
     let mut command = resume(run);
     command.args(["--set", "train.steps=30"]);
@@ -134,7 +134,7 @@ fn nothing_is_deleted_behind_a_linked_checkpoints_directory() {
     fails(&mut resume(&evil), 2, &["checkpoints", "is a link"]);
     fails(zoo("generate").arg(&evil), 2, &["checkpoints", "is a link"]);
     assert_eq!(listing(), before);
-    // In the run of one's own, a directory that no checkpoint left stays.
+    // In the user's own run, a directory that is not a checkpoint stays.
     ok(resume(&victim).args(["--set", "train.steps=26"]));
     assert!(precious.exists());
 }
@@ -183,7 +183,7 @@ fn sizes_beyond_the_memory_are_refused_before_anything_is_allocated() {
             .arg("--init-from")
             .arg(&evil)
             .args(["--init-by", "grow-fresh"]);
-        // Its weights may fit; nothing of its sizes is built.
+        // The weights may fit, but no model of these sizes is built.
         let output = run(&mut start);
         assert!(output.status.code().is_some(), "{to}: {output:?}");
         assert!(
@@ -288,7 +288,7 @@ fn weights_and_moments_that_are_not_finite_are_refused() {
         bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
         fs::write(&path, bytes).unwrap();
         manifest::write(&newest, &checkpoint::files(1)).unwrap();
-        // More steps, so that the moments are needed.
+        // The run has more steps, so that the moments are needed.
         fails(&mut longer(&evil), 2, &[file, "not finite"]);
         if file == checkpoint::MODEL {
             fails(zoo("generate").arg(&evil), 2, &[file, "not finite"]);
@@ -308,7 +308,7 @@ fn a_received_run_leads_to_no_file_of_the_user() {
         .arg(&own_text)
         .args(["--tokenizer", "bytes"]);
     ok(&mut start);
-    // A run of one's own goes on by its config alone.
+    // The user's own run continues by its config alone.
     ok(resume(&own).args(["--set", "train.steps=26"]));
     ok(zoo("describe").arg(&own));
 
@@ -320,7 +320,7 @@ fn a_received_run_leads_to_no_file_of_the_user() {
     fails(&mut resume(&evil), 2, &says);
     let describe = run(zoo("describe").arg(&evil));
     assert_eq!(describe.status.code(), Some(2));
-    // The same for a tokenizer.
+    // The same holds for a tokenizer.
     edit(&evil, "secret.txt", "own.txt");
     let of_others = format!("tokenizer: File({:?})", secret.to_str().unwrap());
     edit(&evil, "tokenizer: Bytes", &of_others);
@@ -329,17 +329,17 @@ fn a_received_run_leads_to_no_file_of_the_user() {
     fails(zoo("describe").arg(&evil), 2, &says);
     edit(&evil, &of_others, "tokenizer: Bytes");
     edit(&evil, "own.txt", "secret.txt");
-    // Nor does it choose where tokens are stored, not even those of the text that it was trained on.
+    // The run does not choose where tokens are stored either, not even the tokens of its own text.
     edit(&evil, "secret.txt", "own.txt");
     edit(&evil, "cache: None", &cached);
     fails(&mut resume(&evil), 2, &["`data.cache` is", "--allow-paths"]);
     assert!(!cache.exists());
-    // What is in the run is not trusted either.
+    // A cache inside the run is not trusted either.
     let inner = format!("cache: {:?}", evil.join("cache").to_str().unwrap());
     edit(&evil, &cached, &inner);
     fails(&mut resume(&evil), 2, &["`data.cache` is", "--allow-paths"]);
     edit(&evil, &inner, &cached);
-    // The user may insist.
+    // The user can allow the paths.
     edit(&evil, "own.txt", "secret.txt");
     let allowed = run(resume(&evil).arg("--allow-paths"));
     assert!(
@@ -381,7 +381,7 @@ fn what_killed_processes_leave_in_the_cache_is_swept_and_entries_do_not_mix() {
         command.args(["--tokenizer", "bytes", "--set", &set]);
         command
     };
-    // No process has this number.
+    // No process has this id.
     let left = cache.join(".new-999999999-abc");
     fs::create_dir_all(left.join("new")).unwrap();
     let mine = cache.join(format!(".new-{}-abc", std::process::id()));
@@ -466,12 +466,12 @@ fn a_file_with_another_name_is_not_written() {
     let backup = scratch.path("backup");
     let before = fs::read(own.join("metrics.jsonl")).unwrap();
     fs::hard_link(own.join("metrics.jsonl"), &backup).unwrap();
-    // New rows go to a file of the run's own.
+    // New rows go to a separate file of the run.
     ok(&mut longer(&own));
     assert_eq!(fs::read(&backup).unwrap(), before);
     let now = fs::read(own.join("metrics.jsonl")).unwrap();
     assert!(now.starts_with(&before) && now.len() > before.len());
-    // What would have to be cut is refused.
+    // Files that would have to be cut are refused.
     let path = own.join("history.jsonl");
     let before = fs::read(&path).unwrap();
     fs::hard_link(&path, scratch.path("history")).unwrap();
@@ -572,7 +572,7 @@ fn no_verdict_rests_on_runs_that_have_lost_rows() {
         );
     }
     ok(four_runs(&scratch).arg("--force"));
-    // A device that is not there is found before runs are deleted.
+    // A missing device is found before runs are deleted.
     let runs = || fs::read_dir(scratch.path("out/pool")).unwrap().count();
     let before = runs();
     fails(

@@ -1,4 +1,4 @@
-//! Losses that are not finite, and losses that jump.
+//! Losses that are not finite, and loss spikes.
 
 use std::process::Command;
 
@@ -35,8 +35,8 @@ fn a_run_without_a_finite_loss_stops_and_names_the_parameters() {
         );
         let newest = checkpoint::newest(&directory).unwrap().path;
         assert!(newest >= checkpoint::directory(&directory, 6), "{name}");
-        // Resumed unchanged, it soon stops again, and the earlier skipped steps still count. Where that step has
-        // ruined weights too, it does not go on at all.
+        // Resumed unchanged, the run soon stops again, and the earlier skipped steps still count. If that step has
+        // ruined weights too, the run does not continue at all.
         let error = text(&run(&mut resume(&directory)).stderr);
         let says = ["6 steps in a row", "has values that are not finite"];
         assert!(
@@ -62,7 +62,7 @@ fn skipped_steps_are_in_the_metrics_and_survive_a_stop() {
         command.args(["--set", "train.min_learning_rate=Rate(1e30)"]);
         command
     };
-    // The run ends, and says what became of its weights.
+    // The run ends, and reports the state of its weights.
     let ruined = |mut command: Command| {
         let output = run(&mut command);
         let error = text(&output.stderr);

@@ -84,7 +84,7 @@ fn help_fills_the_width_of_the_terminal() {
     let commands = commands();
     assert!(commands.len() >= 16, "{commands:?}");
     for columns in [60, 80, 100, 140] {
-        // Clap's limit.
+        // Clap wraps at this width.
         let width = columns.min(100);
         for command in &commands {
             let mut help = zoo(command);
@@ -103,7 +103,7 @@ fn help_fills_the_width_of_the_terminal() {
                     "{command}: {line}"
                 );
                 let word = next.split_whitespace().next().unwrap_or_default();
-                // A list, an option or a paragraph begins on a line of its own.
+                // A list, an option or a paragraph begins on its own line.
                 let begins = line.trim().is_empty() || word.is_empty() || word.starts_with('-');
                 if !begins && indent(line) == indent(next) && !line.starts_with("Usage") {
                     let both = length + 1 + word.chars().count();
@@ -117,7 +117,7 @@ fn help_fills_the_width_of_the_terminal() {
     }
 }
 
-/// Whether `shell` is installed. Says what is not tested if it is not.
+/// Whether `shell` is installed. If not, prints what is not tested.
 fn has(shell: &str) -> bool {
     let found = Command::new(shell).arg("--version").output();
     let found = found.is_ok_and(|output| output.status.success());
@@ -127,7 +127,7 @@ fn has(shell: &str) -> bool {
     found
 }
 
-/// What `shell` prints for a script in which `$SCRIPT` is the file of the completions.
+/// The output of `shell` for a script in which `$SCRIPT` is the file of the completions.
 fn in_shell(shell: &str, completions: &Path, script: &str) -> String {
     let mut command = Command::new(shell);
     command.args(["-c", script]).env("SCRIPT", completions);
@@ -135,7 +135,7 @@ fn in_shell(shell: &str, completions: &Path, script: &str) -> String {
     text(&output.stdout)
 }
 
-/// Words before the cursor, and some that must be offered.
+/// Words before the cursor, and some completions that must be offered.
 const COMPLETED: [(&str, &[&str]); 12] = [
     (
         "plot --y ",
@@ -157,7 +157,7 @@ const COMPLETED: [(&str, &[&str]); 12] = [
     ("list arch", &["architectures"]),
 ];
 
-/// Words before the cursor that a name of the zoo completes, and words that the name of a file does.
+/// Words before the cursor that a name of the zoo completes, and words that a file name completes.
 const NAMED: [(&str, &str); 6] = [
     ("train gpt2/sm", "gpt2/smoke"),
     ("plan rmt_scal", "rmt_scaling"),
@@ -195,7 +195,7 @@ fn bash_completes_commands_options_values_and_names() {
             assert!(offered.iter().any(|it| it == word), "{line}: {offered:?}");
         }
     }
-    // Bash itself offers files where the script offers nothing.
+    // Bash offers files if the script offers nothing.
     for (line, name) in NAMED {
         let offered = complete(line);
         let is_offered = offered.contains(&name.to_owned());
@@ -230,7 +230,7 @@ fn fish_completes_commands_options_and_values() {
     }
 }
 
-/// An interactive zsh in a terminal of its own completes `$LINE`. It gets a minute.
+/// An interactive zsh, in a terminal of its own, completes `$LINE` within a minute.
 const ZSH: &str = r#"
 zmodload zsh/zpty
 zpty zsh zsh -f -i
@@ -258,7 +258,7 @@ fn zsh_completes_commands_options_and_values() {
         zsh.args(["-f", "-c", ZSH]).current_dir(scratch.path(""));
         zsh.env("LINE", format!("residual-zoo {line}"))
             .env("TERM", "xterm");
-        // A list ends with its last word. A word alone completes the line.
+        // A list ends with its last word. A single word completes the line.
         zsh.env("LAST", expected.iter().max().unwrap());
         let shown = text(&run(&mut zsh).stdout);
         for word in expected {

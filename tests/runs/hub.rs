@@ -1,4 +1,4 @@
-//! Texts and tokenizers on the Hugging Face hub, which is a server on loopback here.
+//! Texts and tokenizers on the Hugging Face hub, for which a server on loopback stands in.
 
 use std::collections::HashMap;
 use std::fs;
@@ -28,15 +28,15 @@ struct State {
     /// The commit of every branch and tag, and the files of every commit.
     commit: Mutex<String>,
     files: Mutex<HashMap<String, Vec<u8>>>,
-    /// How many requests it has had.
+    /// Number of requests so far.
     requests: AtomicUsize,
-    /// The number of bytes after which a download breaks off once.
+    /// The number of bytes after which one download breaks off.
     breaks: Mutex<Option<usize>>,
     /// The `Authorization` of the last request.
     token: Mutex<String>,
-    /// Where files are redirected to.
+    /// The address to which files are redirected.
     elsewhere: Mutex<Option<String>>,
-    /// The bytes of a file that are sent, if they are not those that are announced.
+    /// The bytes that are sent for a file, if they differ from the announced ones.
     sends: Mutex<Option<Vec<u8>>>,
 }
 
@@ -54,7 +54,7 @@ impl Hub {
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let served = served.clone();
-                // A client that closes the connection is none of our concern.
+                // A client that closes the connection is not an error of the test.
                 thread::spawn(move || served.answer(stream.unwrap()));
             }
         });
@@ -206,7 +206,7 @@ fn a_file_on_the_hub_is_downloaded_once() {
             .join("train/a.txt")
             .is_file()
     );
-    // The next time it asks which commit is the newest, and nothing else.
+    // The second time, the program asks only for the newest commit.
     let before = hub.requests();
     ok(&mut tokenize(&hub, &scratch, address));
     assert_eq!(hub.requests(), before + 1);
@@ -246,7 +246,7 @@ fn a_directory_on_the_hub_is_its_texts_in_order() {
             .join("data/image.png")
             .exists()
     );
-    // Alone and in a mixture.
+    // The file alone and in a mixture.
     let mut mixture = on_hub("tokenize", &hub, &scratch);
     mixture.args(["--set", "data.tokenizer=Bytes", "--set"]);
     mixture.arg("data.source=Mixture([(path: \"hf://datasets/o/n/data\", weight: 1), (path: \"hf://datasets/o/n/database\", weight: 2)])");
@@ -331,7 +331,7 @@ fn a_received_run_downloads_nothing() {
         command.env("HF_ENDPOINT", &hub.address).arg(&directory);
         command
     };
-    // Without the text, the run has its tokenizer, and a preset a number that is assumed as by `plan`.
+    // Without the text, the run has its tokenizer, and a preset has an assumed number as in `plan`.
     let shown = ok(&mut describe("other"));
     let unknown = "not known, because hf://datasets/o/n/a.txt is not downloaded yet";
     assert!(
@@ -428,7 +428,7 @@ fn a_file_is_as_long_as_announced_and_stays_in_the_cache() {
         (5000, "is longer than it says"),
     ] {
         *hub.state.sends.lock().unwrap() = Some(vec![b'x'; sends]);
-        // Parts of 100 bytes are appended to what is there, until the tries are used up.
+        // Parts of 100 bytes are appended to the partial file, until the attempts are used up.
         let output = run(&mut tokenize(&hub, &scratch, "hf://datasets/o/n/a.txt"));
         let error = text(&output.stderr);
         assert!(!output.status.success() && error.contains(says), "{error}");
@@ -436,7 +436,7 @@ fn a_file_is_as_long_as_announced_and_stays_in_the_cache() {
         assert!(!files.join("a.txt").exists());
         fs::remove_dir_all(files).unwrap();
     }
-    // The headers name no files.
+    // These headers name no files.
     let names = fs::read_dir(scratch.path("hf")).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name());
     assert_eq!(names.collect::<Vec<_>>(), ["hub"]);
@@ -525,7 +525,7 @@ fn a_model_on_the_hub_is_imported_and_then_needs_no_network() {
     };
     let shown = ok(&mut import(&hub.address, "hf", "first"));
     assert!(shown.contains("GPT-2 of Hugging Face"), "{shown}");
-    // The model card is not read.
+    // The model card is not downloaded.
     assert!(
         !snapshot(&scratch, "models--o--m")
             .join("README.md")
@@ -543,7 +543,7 @@ fn a_model_on_the_hub_is_imported_and_then_needs_no_network() {
         1,
         &says,
     );
-    // A directory that is taken is noticed before anything is downloaded.
+    // A directory that is taken is noticed before any download.
     let before = hub.requests();
     fails(&mut import(&hub.address, "other", "first"), 2, &["already"]);
     assert_eq!(hub.requests(), before);

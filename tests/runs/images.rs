@@ -1,4 +1,4 @@
-//! Runs of models of images.
+//! Runs of image models.
 
 use std::fs;
 
@@ -152,7 +152,7 @@ fn a_model_whose_weights_are_ruined_is_not_called_right() {
     assert!(!out.join("images.json").exists());
 }
 
-/// Its layers differ, so their number cannot be set.
+/// Layers of a ResNet differ, so their number cannot be set.
 #[test]
 fn the_memory_of_a_resnet_is_estimated() {
     let plan = ok(zoo("plan").args(["resnet/smoke", "--memory", "--tflops", "1"]));
@@ -189,7 +189,7 @@ fn other_crops_are_another_run() {
     );
 }
 
-/// What is damaged on a disk can be restored from a copy.
+/// A file that is damaged on disk can be restored from a copy.
 #[test]
 fn a_damaged_file_ends_a_run_that_goes_on_when_it_is_restored() {
     let scratch = Scratch::new();
@@ -216,7 +216,7 @@ fn a_damaged_file_ends_a_run_that_goes_on_when_it_is_restored() {
     let whole = scratch.path("whole");
     ok(&mut train(&file, &whole));
 
-    // The classes have the same number, but one has another name.
+    // The number of classes is the same, but one class has another name.
     fs::create_dir(scratch.path("others")).unwrap();
     for part in ["train", "val"] {
         for (from, to) in [("cat", "cat"), ("dog", "horse")] {

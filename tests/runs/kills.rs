@@ -1,7 +1,7 @@
-//! A run that was killed or stopped at any point, in any way, and resumed has the same metrics, samples,
-//! weights and moments as an uninterrupted run, to the bit.
+//! Runs that are killed or stopped at any point, in any way, and resumed. They have the same metrics, samples, weights
+//! and moments as an uninterrupted run, to the bit.
 //!
-//! Dropout and gradient accumulation are on. The backend is the first one that is compiled in.
+//! Dropout and gradient accumulation are on. The backend is the first of the compiled-in ones.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -19,7 +19,7 @@ use residual_zoo_testing::runs::{
     with_fault,
 };
 
-/// How often a run is killed.
+/// Number of kills of a run.
 #[derive(Clone, Copy)]
 struct Kills {
     /// Kills at changes on disk, most of them while a checkpoint is written. After each kill, the run is
@@ -34,7 +34,7 @@ const MANY: Kills = Kills {
     at_any_time: 10,
 };
 
-/// For runs that take a long time.
+/// The numbers for slow runs.
 const FEW: Kills = Kills {
     on_disk: 4,
     at_any_time: 3,
@@ -202,8 +202,8 @@ fn killed_runs_with_batch_norm_end_alike() {
     assert!(mean.unwrap().iter::<f32>().all(|x| x != 0.0));
 }
 
-/// Sends `signal` once the run has shown `step` or a later one, and waits for its end. Returns whether it was
-/// stopped: on a busy machine the signal may come after the last step.
+/// Sends `signal` once the run has shown `step` or a later one, and waits for its end. Returns whether the run was
+/// stopped: on a busy machine, the signal may come after the last step.
 fn interrupt(command: &mut Command, signal: &str, step: usize) -> bool {
     let mut child = start(command);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -248,15 +248,15 @@ fn runs_stopped_by_ctrl_c_and_sigterm_end_alike() {
     }
 }
 
-/// A command whose run draws a long sample after each `every` steps and after the last one. A second has
-/// about 12,000 tokens.
+/// A command whose run draws a long sample after every `every` steps and after the last one. A second has about 12,000
+/// tokens.
 fn with_samples(mut command: Command, every: usize, tokens: usize) -> Command {
     command.args(["--set", &format!("train.sample_every={every}")]);
     command.args(["--set", &format!("train.sample_tokens={tokens}")]);
     command
 }
 
-/// Starts a run in `directory` and stops it in the sample after a step. Returns what it printed.
+/// Starts a run in `directory` and stops it in the sample after a step. Returns its output.
 fn stop_in_the_sample(directory: &Path, command: impl Fn() -> Command, step: usize) -> String {
     let stop = || {
         fs::remove_dir_all(directory).ok();
@@ -305,7 +305,7 @@ fn a_run_stopped_in_a_sample_ends_alike() {
         let output = ok(&mut resume(&directory));
         assert!(output.contains("resuming from"), "{output}");
         assert_same(&directory, &expected, name);
-        // Now it has ended, and stays as it is.
+        // The run has ended now, and stays as it is.
         let output = ok(&mut resume(&directory));
         assert!(output.contains("already trained"), "{output}");
         assert_same(&directory, &expected, name);
@@ -316,7 +316,7 @@ fn a_run_stopped_in_a_sample_ends_alike() {
 fn the_checkpoint_of_a_stop_in_the_last_sample_is_replaced_whole_or_not_at_all() {
     let scratch = Scratch::new();
     let file = config(&scratch, MODELS[0].1);
-    // Only the last step has a checkpoint, so that there is no earlier one to continue from.
+    // Only the last step has a checkpoint, so that there is no earlier one from which to continue.
     let of = |directory: &Path| {
         let mut command = with_samples(train(&file, directory), 100, 4000);
         command.args(["--set", "train.checkpoint_every=100"]);

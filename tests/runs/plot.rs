@@ -136,7 +136,7 @@ fn losses_per_token_of_different_tokenizers_are_not_overlaid_silently() {
         note.contains("each run's own tokens; FLOPs and seconds compare"),
         "{note}"
     );
-    // A byte has one bit for every ln 2 nats; a part of a word has several bytes.
+    // A byte has one bit per ln 2 nats; a part of a word has several bytes.
     let last = |csv: &str, run: &str| -> f64 {
         let line = csv
             .lines()
@@ -147,7 +147,7 @@ fn losses_per_token_of_different_tokenizers_are_not_overlaid_silently() {
     let ratio = |run: &str| last(&nats, run) / std::f64::consts::LN_2 / last(&csv, run);
     assert!((ratio("bytes") - 1.0).abs() < 1e-9, "{}", ratio("bytes"));
     assert!(ratio("bpe") > 1.2, "{}", ratio("bpe"));
-    // What a byte is cannot be known without the text.
+    // Without the text, the number of bytes per token is unknown.
     fs::remove_file(scratch.path("my.txt")).unwrap();
     let (csv, note) = plot(&[]);
     assert!(csv.starts_with("run,tokens,valid_loss\n"), "{csv}");
@@ -180,7 +180,7 @@ fn losses_on_different_texts_are_noted() {
     }
 }
 
-/// A run that was merged, and one whose metrics are not there yet, have nothing to draw.
+/// A merged run, and a run whose metrics are not there yet, have no curve.
 #[test]
 fn a_run_without_a_curve_says_why_and_what_to_do() {
     let scratch = Scratch::new();

@@ -136,14 +136,14 @@ fn a_comparison_of_other_models_is_replaced_by_force_alone() {
             "--force",
         ],
     );
-    // A device that is not there is found before anything is deleted.
+    // A missing device is found before anything is deleted.
     let mut nowhere = outside(&scratch, "compare");
     nowhere.args(["a.ron", "--force", "--gpu", "7"]);
     fails(&mut nowhere, 2, &["`--gpu`"]);
     assert!(run("a").is_dir() && run("b").is_dir());
     ok(outside(&scratch, "compare").args(["a.ron", "--force"]));
     assert!(run("a").is_dir() && !run("b").exists());
-    // A run that was not compared is never deleted, and neither is a file that no comparison writes.
+    // Neither a run outside the comparison nor a file that no comparison writes is ever deleted.
     let model = ["train", "b.ron", "--run", "runs/compare/mine"];
     ok(outside(&scratch, model[0]).args(&model[1..]));
     let mut forced = outside(&scratch, "compare");
@@ -182,7 +182,7 @@ fn a_comparison_replaces_nothing_that_is_not_its_own() {
         command.args(options);
         command
     };
-    // Files of others that are called like those of a comparison.
+    // Foreign files with the names of a comparison's files.
     fs::create_dir_all(&place).unwrap();
     for name in ["comparison.txt", "report.html"] {
         scratch.file(&format!("runs/compare/{name}"), "mine");
@@ -192,10 +192,10 @@ fn a_comparison_replaces_nothing_that_is_not_its_own() {
         assert_eq!(fs::read_to_string(place.join(name)).unwrap(), "mine");
         fs::remove_file(place.join(name)).unwrap();
     }
-    // What a full disk has left is no obstacle.
+    // Remains of a full disk are no obstacle.
     scratch.file("runs/compare/comparison.1.partial", "A compa");
     ok(&mut compare(&["a.ron"]));
-    // All that can be wrong is found before anything is deleted.
+    // All errors are found before anything is deleted.
     let wrong = [
         ("train.precision=Bf16", "a.train.precision"),
         ("model.width=10000000", "a.model"),
@@ -205,7 +205,7 @@ fn a_comparison_replaces_nothing_that_is_not_its_own() {
         fails(&mut command, 2, &[says]);
         assert!(place.join("a/checkpoints").is_dir());
     }
-    // Other data are refused before anything is trained, and a run of one's own is not taken for one of the comparison.
+    // Other data are refused before training, and a user's own run does not count as a run of the comparison.
     let mut data = compare(&["a.ron", "b.ron", "--set", "data.source.tokens=6000"]);
     fails(&mut data, 2, &["runs/compare/a", "the data was"]);
     assert!(!place.join("b").exists());
@@ -257,7 +257,7 @@ fn connections_are_compared_in_models_of_other_sizes() {
         command.args(["--set", assignment]);
     }
     let shown = ok(&mut command);
-    // The header has a line of units.
+    // The header is followed by a line of units.
     let rows = shown.lines().skip_while(|line| !line.starts_with("model "));
     let names: Vec<&str> = rows
         .skip(2)
@@ -358,7 +358,7 @@ fn an_experiment_of_ones_own_runs_on_ones_own_text() {
         (wide.model.shape().width, wide.train.steps, wide.train.seed),
         (16, 6, 1)
     );
-    // Seeds that are added after a look are told, until the results are deleted.
+    // Seeds that are added after a look are reported, until the results are deleted.
     let looks = "## Looks at the verdicts";
     assert!(!page.contains(looks));
     let more = ["--data", "my.txt", "--seeds", "3"];
@@ -451,7 +451,7 @@ fn tokenize_counts_and_fills_the_cache() {
     );
 }
 
-/// A remedy is one that the command has.
+/// Each command suggests only remedies that it has.
 #[test]
 fn remedies_fit_their_command() {
     let scratch = Scratch::new();

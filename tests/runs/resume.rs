@@ -1,4 +1,4 @@
-//! What a run can be resumed with, and what it loses by damage: nothing but time.
+//! Changes with which a run can be resumed, and the effect of damage: it costs only time.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -20,15 +20,15 @@ fn recomputed_activations_give_the_same_run_and_may_change_within_it() {
     );
     for (name, model) in MODELS.into_iter().chain([earlier]) {
         let scratch = Scratch::new();
-        // Parts of one update, of one layer and of two layers.
+        // Recomputation groups of one update, of one layer and of two layers.
         let file = config(&scratch, &model.replace("n_layer: 2", "n_layer: 5"));
         ok(&mut train(&file, &scratch.path("kept")));
         let expected = outcome(&scratch.path("kept"));
         let same = |directory: &Path, what: &str| {
             let what = format!("{name}, {what}");
-            // A tensor that several parts read gets its gradients in another order: earlier streams, and the
-            // blocks of a recurrence. Then only losses are compared, because AdamW makes steps of full size also
-            // where a gradient is nothing but rounding, such as that of the bias of keys.
+            // If several groups read a tensor, its gradients are added in another order: earlier streams, and the
+            // blocks of a recurrence. Then only losses are compared. AdamW makes steps of full size even for gradients
+            // that are only rounding, such as the gradient of the bias of keys.
             if !model.contains("(k: ") && !model.contains("recurrence") {
                 return assert_same(directory, &expected, &what);
             }
@@ -45,7 +45,7 @@ fn recomputed_activations_give_the_same_run_and_may_change_within_it() {
             ok(command.args(["--set", &format!("train.recompute={recompute}")]));
             same(&directory, recompute);
         }
-        // Killed while it recomputes, and continued without.
+        // The run is killed while it recomputes, and continued without recomputation.
         let directory = scratch.path("both");
         let mut first = with_fault(train(&file, &directory), 60, "kill");
         first.args(["--set", "train.recompute=Layers"]);
@@ -85,7 +85,7 @@ fn a_longer_budget_goes_on_and_the_change_is_written_down() {
     assert_eq!(history.len(), 2);
     assert_eq!(history[1].step, 24);
     assert!(history[1].changes[0].contains("train.steps"));
-    // From now on the run has the larger number of steps, and a smaller number is another run.
+    // From now on, the run has the larger number of steps. A smaller number would be another run.
     let shown = ok(&mut resume(&directory));
     assert!(shown.contains("step-00000030"), "{shown}");
     fails(
@@ -153,7 +153,7 @@ fn another_config_or_other_data_are_refused_unless_allowed() {
     let history = run_dir::read_history(&directory).unwrap();
     assert_eq!(history[1].step, 6);
     assert_eq!(history[1].changes.len(), 3, "{:?}", history[1].changes);
-    // From now on these settings are those of the run.
+    // From now on, the run has these settings.
     ok(&mut changed(&[
         "train.learning_rate=2e-2",
         "data.source.tokens=4000",
@@ -201,7 +201,7 @@ fn one_run_has_one_process() {
     fails(&mut resume(&directory), 1, &["in use by", &owner]);
     child.kill().unwrap();
     ends(&mut child);
-    // The lock ends with its process, whatever the file says.
+    // The lock ends with its process, whatever the file contains.
     assert!(
         fs::read_to_string(directory.join("lock"))
             .unwrap()

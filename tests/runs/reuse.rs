@@ -1,4 +1,4 @@
-//! Parameter tokens that are used again: `train --tune` and `merge`.
+//! Reused parameter tokens: `train --tune` and `merge`.
 
 use residual_zoo::runs::run_dir;
 use residual_zoo::tokenformer::Added;
@@ -68,7 +68,7 @@ fn two_models_that_were_tuned_from_one_are_merged() {
     let mut best = zoo("generate");
     let says = "has not trained, so it has no validation loss; take the `newest` checkpoint";
     fails(best.arg(&both).args(["--checkpoint", "best"]), 2, &[says]);
-    // The merged run is a start for another.
+    // The merged run can initialise another run.
     let more = scratch.path("more");
     let mut command = train(&both.join("config.ron"), &more);
     ok(command.arg("--init-from").arg(&both));
@@ -204,10 +204,10 @@ fn an_experiment_begins_with_the_merged_weights_of_two_runs() {
         let found = all.find(|found| found["run"] == run).unwrap();
         found["quantities"][quantity].as_f64().unwrap()
     };
-    // Only the new tokens are trained: those of the merged model are those of both.
+    // Only the new tokens are trained, and the merged model has the new tokens of both.
     let tuned = of("tuned on the first text", "parameters");
     assert_eq!(of("merged, first text", "parameters"), 2.0 * tuned);
-    // The runs that the merged ones began with hold both, and merging them by hand gives the same weights.
+    // The runs from which the merged ones started have both, and merging them by hand gives the same weights.
     let pool = scratch.path("runs/pool");
     let runs = std::fs::read_dir(&pool)
         .unwrap()
@@ -235,7 +235,7 @@ fn an_experiment_begins_with_the_merged_weights_of_two_runs() {
     std::fs::remove_dir_all(merged).unwrap();
     ok(&mut experiment());
     assert_eq!(weights(merged), weights(&by_hand));
-    // What began with a run is trained again with it, and so what is merged of it is merged again.
+    // Runs that started from a deleted run are trained again, so merged runs are made again too.
     let before = std::fs::metadata(merged.join("config.ron"))
         .unwrap()
         .modified()

@@ -1,11 +1,11 @@
-//! Programs start with the settings of the C libraries below them, in the process that the user started.
+//! Programs pass settings to the C libraries that they use, in the process that the user started.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use residual_zoo_testing::program::{ends, fails, ok, zoo};
 
-/// The environment of a running program, once `wanted` is in it, or after 20 seconds.
+/// The environment of a running program, as soon as `wanted` is in it, or after 20 seconds.
 fn environment(child: &Child, wanted: &str) -> Vec<String> {
     let start = Instant::now();
     loop {

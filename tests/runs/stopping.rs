@@ -1,4 +1,4 @@
-//! Signals that come together, readers that do not read, and processes that are stopped for a while.
+//! Signals that arrive together, readers that do not read, and processes that are suspended for a while.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -36,13 +36,13 @@ fn wait_for_steps(run: &Path, steps: usize) {
     assert!(wait(|| (logged(run) > steps).then_some(())).is_some());
 }
 
-/// The process that got `signal` ends by itself, with a checkpoint.
+/// Checks that the process that got `signal` ends by itself, with a checkpoint.
 fn ends_with_a_checkpoint(mut child: Child, run: &Path, signal: &str, what: &str) {
     assert_eq!(ends(&mut child).code(), stopped_by(signal), "{what}");
     assert!(checkpoint::newest(run).is_ok(), "{what}");
 }
 
-/// The images take seconds for each batch. The run ends without the batch, and goes on with it.
+/// Reading the images of a batch takes seconds. The run ends without the batch, and continues with it.
 #[test]
 fn a_run_that_decodes_large_images_ends_soon_and_goes_on() {
     let scratch = Scratch::new();
@@ -112,7 +112,7 @@ fn a_reader_who_does_not_read_does_not_keep_a_run_from_saving() {
             _ => command.stderr(File::create(scratch.path("err")).unwrap()),
         };
         let child = command.spawn().unwrap();
-        // The pipe is full when no step is logged any more.
+        // Once no step is logged any more, the pipe is full.
         let mut last = (0, Instant::now());
         let full = wait(|| {
             let steps = logged(&directory);

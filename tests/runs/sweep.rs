@@ -106,11 +106,11 @@ fn the_best_point_is_found_marked_and_warned_of_at_an_edge() {
     ] {
         assert!(report.contains(part), "{part}");
     }
-    // Nothing is trained twice, and the same is found.
+    // Nothing is trained twice, and the results are the same.
     let again = ok(&mut sweep(&scratch, &file, &options));
     assert!(!again.contains("trained in"), "{again}");
     assert_eq!(results(&directory)["tuning"], found["tuning"]);
-    // A point is the run that `train` makes of it.
+    // A point equals the run of `train` with the same settings.
     let plain = scratch.path("plain");
     let mut command = zoo("train");
     command
@@ -128,7 +128,7 @@ fn the_best_point_is_found_marked_and_warned_of_at_an_edge() {
     assert_eq!(rows.last().unwrap().valid_loss, point["losses"][0].as_f64());
 }
 
-/// What a sweep of `small.ron` is called.
+/// The name of a sweep of `small.ron`.
 fn name(scratch: &Scratch) -> String {
     let folder = scratch.path("");
     let folder = folder.file_name().unwrap().to_string_lossy().into_owned();
@@ -152,11 +152,11 @@ fn halving_gives_up_the_worse_points_and_ends_where_the_whole_sweep_does() {
     for (point, (loss, share)) in &halved {
         match *share == 1.0 {
             true => assert_eq!(whole[point].0, *loss),
-            // What diverges has no loss in either.
+            // Diverged points have no loss in either sweep.
             false => assert!(loss.is_infinite() || whole[point].0 != *loss),
         }
     }
-    // The same rungs come out of runs that have gone further.
+    // Runs that have trained further give the same rungs.
     ok(&mut sweep(&scratch, &file, &["--over", RATES, "--halving"]));
     assert_eq!(tried(&results(&directory), 0), halved);
 }
@@ -259,7 +259,7 @@ fn claims_are_judged_on_each_models_best_with_other_seeds() {
     for (i, name) in ["narrow", "wide"].into_iter().enumerate() {
         let best = found["tuning"]["runs"][i]["best"].as_u64().unwrap() as usize;
         let set = &found["tuning"]["runs"][i]["tried"][best]["set"][0];
-        // The runs of the claim are those at the best point.
+        // The claim is about the runs at the best point.
         let plain = scratch.path(name);
         let config = scratch.path(&format!("{name}.ron"));
         let model = text
@@ -292,7 +292,7 @@ fn claims_are_judged_on_each_models_best_with_other_seeds() {
             .unwrap()
             .contains("2 seeds")
     );
-    // The report says where each run was trained.
+    // The report names the point of each run.
     let directory = scratch.path("out").join("mine");
     let report = fs::read_to_string(directory.join("report.html")).unwrap();
     for part in [
@@ -464,13 +464,13 @@ fn a_rate_that_diverges_is_a_point_without_a_loss() {
         failed.as_str().unwrap().starts_with("diverged at step"),
         "{failed}"
     );
-    // It is not trained further.
+    // The sweep does not train the run further.
     ok(&mut sweep(&scratch, &file, &options));
     assert_eq!(
         &results(&directory)["tuning"]["runs"][0]["tried"][1]["failed"],
         failed
     );
-    // A loss above that of the untrained model is no loss either.
+    // A loss above the untrained model's does not count either.
     let options = [
         "--over",
         "train.learning_rate=1e-2,30",
@@ -483,7 +483,7 @@ fn a_rate_that_diverges_is_a_point_without_a_loss() {
     let table = fs::read_to_string(directory.join("sweep.csv")).unwrap();
     let risen = table.lines().nth(2).unwrap();
     assert!(risen.contains(",,false,diverged"), "{table}");
-    // A device that is not there is found before `--force` deletes what is trained.
+    // A missing device is found before `--force` deletes trained runs.
     let kept = || {
         fs::read_dir(scratch.path("out").join("pool"))
             .unwrap()
@@ -493,7 +493,7 @@ fn a_rate_that_diverges_is_a_point_without_a_loss() {
     let mut other = sweep(&scratch, &file, &options);
     fails(other.args(["--force", "--gpu", "7"]), 2, &["`--gpu`"]);
     assert_eq!(kept(), before);
-    // Without any point there is no best.
+    // Without any loss there is no best point.
     let options = [
         "--over",
         "train.learning_rate=1e37,1e38",
@@ -507,7 +507,7 @@ fn a_rate_that_diverges_is_a_point_without_a_loss() {
         error.contains("runs are missing") && error.contains("every point of the sweep diverged"),
         "{error}"
     );
-    // A place that cannot be written is found before anything is trained.
+    // A path that cannot be written is found before training.
     scratch.file("file", "");
     let mut nowhere = zoo("sweep");
     nowhere.arg(&file).args(options);
@@ -526,7 +526,7 @@ fn a_point_that_cannot_be_trained_leaves_no_best() {
         .join(format!("{}-sweep", name(&scratch)));
     let best = &results(&directory)["tuning"]["runs"][0]["best"];
     assert!(best.is_u64());
-    // Something else is in the place of a run.
+    // A foreign directory is in the place of a run.
     let pool = scratch.path("out").join("pool");
     let place = fs::read_dir(&pool).unwrap().next().unwrap().unwrap().path();
     fs::remove_dir_all(&place).unwrap();
@@ -609,7 +609,7 @@ fn times_beside_other_runs_are_not_reported() {
     for (jobs, is_timed) in [("1", true), ("2", false)] {
         let scratch = Scratch::new();
         ok(shared(&scratch).args(["--jobs", jobs]));
-        // Again, alone: the runs are those of before.
+        // The same command alone finds the same runs.
         ok(&mut shared(&scratch));
         let found = results(&scratch.path("out").join("four"));
         for observation in found["observations"].as_array().unwrap() {
@@ -620,7 +620,7 @@ fn times_beside_other_runs_are_not_reported() {
     }
 }
 
-/// The runs of a pool that processes are training.
+/// The runs of a pool that are in training.
 fn in_use(pool: &Path) -> Vec<PathBuf> {
     let runs = fs::read_dir(pool).into_iter().flatten();
     let runs = runs.filter_map(Result::ok).map(|entry| entry.path());
@@ -722,7 +722,7 @@ fn errors_name_the_option_or_the_place_in_the_file() {
         assert!(is_set || !said.contains("--set"), "{said}");
         assert!(!said.contains("sweep.over"), "{said}");
     }
-    // In a file, it is the field of the file.
+    // In a file, errors name the field of the file.
     let model = "Gpt2(n_layer: 1, n_head: 1, width: 8, context: 8)";
     for (fields, of_run, place) in [
         (
@@ -766,7 +766,7 @@ fn errors_name_the_option_or_the_place_in_the_file() {
         let mut experiment = zoo("experiment");
         fails(experiment.args(arguments).arg("--check"), 2, &[says]);
     }
-    // Where files cannot be written, the option is the one of the command.
+    // If files cannot be written, the error names the option of the command.
     for (command, arguments, place) in [
         (
             "compare",

@@ -29,7 +29,7 @@ fn event_file(run: &Path) -> PathBuf {
     files[0].clone()
 }
 
-/// The number of records of a file, whose lengths must add up.
+/// The number of records of a file. The lengths of the records must add up.
 fn records(file: &Path) -> usize {
     let mut rest = fs::read(file).unwrap();
     let mut count = 0;
@@ -41,13 +41,13 @@ fn records(file: &Path) -> usize {
     count
 }
 
-/// The records that the rows and samples of a run take, with the version and the config.
+/// The number of records for the rows and samples of a run, with the version and the config.
 fn expected(run: &Path) -> usize {
     let rows = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     let rows = rows
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
-    // All numbers of a row but the step, the FLOPs and the seconds.
+    // All numbers of a row except the step, the FLOPs and the seconds.
     let numbers: usize = rows.map(|row| row.as_object().unwrap().len() - 3).sum();
     let samples = fs::read_to_string(run.join("samples.txt")).unwrap();
     2 + numbers + samples.matches("=== step ").count()
@@ -60,12 +60,12 @@ fn every_row_and_sample_is_an_event_also_after_a_restart() {
     ok(&mut train(&run, 30));
     let before = records(&event_file(&run));
     assert_eq!(before, expected(&run));
-    // A run may be given event files later, and they have all of it.
+    // Event files can be added to a run later, and contain all rows.
     fs::remove_dir_all(run.join("tensorboard")).unwrap();
     ok(&mut train(&run, 60));
     assert_eq!(records(&event_file(&run)), expected(&run));
     assert!(expected(&run) > before);
-    // They are part of the run, so it can be deleted.
+    // Event files are part of the run, so the run can be deleted.
     run_dir::delete(&[run.clone()].into()).unwrap();
     assert!(!run.exists());
 }

@@ -1,5 +1,4 @@
-//! The dashboard in a terminal, which the command `script` makes: keys, signals, and a terminal that goes
-//! away.
+//! The dashboard in a terminal of the command `script`: keys, signals, and a terminal that disappears.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +18,7 @@ fn endless(directory: &Path, settings: &[&str]) -> Command {
     of_steps(100_000_000, directory, settings)
 }
 
-/// A command that trains a run of so many steps.
+/// A command that trains a run of `steps` steps.
 fn of_steps(steps: usize, directory: &Path, settings: &[&str]) -> Command {
     let mut command = zoo("train");
     command.arg(SMOKE).arg("--run").arg(directory);
@@ -30,7 +29,7 @@ fn of_steps(steps: usize, directory: &Path, settings: &[&str]) -> Command {
     command
 }
 
-/// The screen was left after everything that was drawn, before the last lines.
+/// Checks that the screen was left after all drawing and before the last lines.
 fn assert_restored(shown: &str) {
     let left = shown.rfind(LEAVE).unwrap();
     assert!(shown.find(ENTER).is_some_and(|entered| entered < left));
@@ -47,7 +46,7 @@ fn a_key_and_ctrl_c_stop_a_run_with_a_checkpoint() {
         let run = scratch.path(name);
         let mut terminal = Terminal::open(&endless(&run, &[]), &scratch.path("status"));
         terminal.wait_for("tokens/s");
-        // No key does harm; after the first row there are charts to choose from.
+        // No key does harm. After the first row there are charts to choose from.
         terminal.press("kxyz\x1b[5~\t\x1b[C\x1b[D");
         terminal.wait_for("Gradient norm");
         terminal.press(last);
@@ -65,7 +64,7 @@ fn a_key_and_ctrl_c_stop_a_run_with_a_checkpoint() {
 #[test]
 fn a_second_ctrl_c_ends_a_long_step_at_once() {
     let scratch = Scratch::new();
-    // A key that arrives before the first step begins stops the run there. Then the next attempt waits longer.
+    // A key that arrives before the first step stops the run there. Then the next attempt waits longer.
     for pause in [0.5, 2.0, 8.0] {
         let (run, status) = (scratch.path(&format!("run{pause}")), scratch.path("status"));
         fs::remove_file(&status).ok();
@@ -84,7 +83,7 @@ fn a_second_ctrl_c_ends_a_long_step_at_once() {
         let (code, shown) = terminal.end();
         assert_eq!(code.code(), Some(130), "{}", screen(&shown));
         assert_restored(&shown);
-        // A run that saves its state has not ended at once.
+        // A run that saves its state does not end at once.
         if stopping == Some(true) && !shown.contains("stopped after") {
             return;
         }
@@ -150,7 +149,7 @@ fn the_screen_stays_from_one_run_to_the_next() {
     assert_eq!(shown.matches(ENTER).count(), 1);
     assert_restored(&shown);
     assert!(screen(&shown).contains("report:"));
-    // What is trained already does not open it again.
+    // A trained run does not open the dashboard again.
     let (_, shown) = Terminal::open(&command, &scratch.path("status")).end();
     assert_eq!(shown.matches(ENTER).count(), 0);
     assert_eq!(ok(&mut command).matches("already trained").count(), 6);
@@ -218,7 +217,7 @@ fn generated_text_cannot_drive_the_terminal() {
     assert!(status.success(), "{shown}");
     assert!(!shown.contains(['\x1b', '\x07']), "{shown:?}");
     assert!(shown.contains(r"\u{1b}"), "{shown:?}");
-    // A file gets the text as it is.
+    // A file gets the text unchanged.
     assert!(ok(&mut generate).contains('\x1b'));
 }
 

@@ -1,4 +1,4 @@
-//! Opens data and models, and shows how far that is.
+//! Opens data and models, and shows the progress.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -1,4 +1,4 @@
-//! Errors of driving a run.
+//! Errors of a single run.
 
 use std::path::Path;
 
@@ -7,31 +7,31 @@ use residual_zoo_core::ConfigError;
 use residual_zoo_data::{DataError, one_line};
 use residual_zoo_runs::Error as RunError;
 
-/// An error of a single run.
+/// The reason why a command on a single run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A config, the data or a run directory.
+    /// An error of a config, the data or a run directory.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The backend.
+    /// An error of the backend.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// An evaluation.
+    /// An error of an evaluation.
     #[error(transparent)]
     Evaluate(#[from] residual_zoo_evaluate::Error),
-    /// A server.
+    /// An error of a server.
     #[error(transparent)]
     Serve(#[from] residual_zoo_serve::Error),
-    /// The user stopped the command before it was done, with what to do to continue.
+    /// The user stopped the command before it was done. The text says how to continue.
     #[error("stopped; {0}")]
     Stopped(String),
-    /// Signals that cannot be caught.
+    /// Signals could not be caught.
     #[error("could not listen to Ctrl-C: {0}")]
     Signals(String),
 }
 
 impl Error {
-    /// The error, if it is of a field or an assignment, with the file that has the field.
+    /// Adds the file to an error of a field or an assignment. Other errors stay as they are.
     pub fn in_file(self, path: &Path) -> Self {
         match self {
             Self::Run(RunError::Config(error)) => error.in_file(path).into(),
@@ -48,7 +48,7 @@ impl Error {
         }
     }
 
-    /// The error, if it is of a field, with the path of its field prefixed by `outer`.
+    /// Prefixes the path of the field by `outer` in an error of a field. Other errors stay as they are.
     pub fn within(self, outer: &str) -> Self {
         match self {
             Self::Run(RunError::Config(error)) => error.within(outer).into(),
@@ -56,8 +56,7 @@ impl Error {
         }
     }
 
-    /// Whether the user asked for something that cannot be done, rather than the machine failing
-    /// to do what can.
+    /// Whether the user asked for something impossible, as opposed to a failure of the machine.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Run(error) => error.is_bad_input(),
@@ -79,7 +78,7 @@ impl Error {
         }
     }
 
-    /// The user stopped a command that continues when it is repeated.
+    /// The error of a command that the user stopped, and that continues when it is repeated.
     pub fn stopped() -> Self {
         Self::Stopped("to continue: repeat the command".into())
     }

@@ -54,8 +54,8 @@ pub fn check_size<C: ModelConfig>(
     Err(ConfigError::new("model", problem))
 }
 
-/// Refuses to train a model whose steps are estimated to take more than the `available` bytes of this machine, before it
-/// is built. [`available_memory`] tells them, and what limits them.
+/// Refuses to train a model whose steps are estimated to take more than the `available` bytes of this machine, before
+/// the model is built. [`available_memory`] finds these bytes and their limit.
 ///
 /// Clear cases are decided at once. For all others, two steps of smaller copies are made, which takes some seconds.
 /// Nothing is refused on a backend with memory of its own, or without a count of its memory.
@@ -131,12 +131,12 @@ fn is_counted(kind: BackendKind) -> bool {
     kind == BackendKind::Flex && allocated().is_some()
 }
 
-/// Such as `3.2 GiB on this machine, swap included`.
+/// Shows an amount such as `3.2 GiB on this machine, swap included`.
 fn shown(memory: Amount) -> String {
     format!("{} {}", bytes(memory.bytes as f64), memory.limit.words())
 }
 
-/// The memory that this program can still get, where the system tells: what is free, swap included, and what earlier
+/// Memory that this program can still get, if the system reports it: free memory with swap, and memory that earlier
 /// models have left to the allocator.
 pub fn available_memory() -> Option<Amount> {
     let resident = memory_stats::memory_stats()?.physical_mem as u64;
@@ -177,7 +177,7 @@ pub fn least_memory<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabular
     state(config, vocabulary) + tokens * (logits + 4.0 * width * kept as f64)
 }
 
-/// The factor by which [`ample`] exceeds the memory of models, at least.
+/// The least factor by which [`ample`] exceeds the memory of models.
 const AMPLE: f64 = 3.0;
 
 /// An upper estimate of the bytes of training. Measured models of the zoo take 3 to 24 times less.

@@ -128,7 +128,7 @@ fn a_step_that_does_not_fit_is_refused_before_training() {
     let needed = trial.whole(&peaks);
     let check =
         |available: Option<u64>| check_memory(&config, vocabulary, flex, available.map(on_machine));
-    // Beyond doubt, by the copies, and where the system does not tell.
+    // A clear case, a case that the copies decide, and a system that does not report its memory.
     for available in [Some(1 << 40), Some(needed * 11 / 10), None] {
         check(available).unwrap();
     }
@@ -178,7 +178,7 @@ fn sequences_that_do_not_fit_are_refused_before_they_are_read() {
     model.predict(ids, &mut cache).into_data();
     let kept = allocated().unwrap() - before;
     let taken = peak.bytes().unwrap();
-    // An evaluation computes logits too, and here at most those of all tokens.
+    // An evaluation also computes logits; here at most the logits of all tokens.
     let logits = (16 * ROWS * 64 * 65) as u64;
     for (reading, least, most) in [
         (Reading::Evaluation, taken, taken + kept + logits),

@@ -8,13 +8,13 @@ use residual_zoo_data::DataError;
 use residual_zoo_drive::Error as DriveError;
 use residual_zoo_runs::Error as RunError;
 
-/// An error of an experiment or a comparison.
+/// The reason why an experiment or a comparison failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A single run.
+    /// An error of a single run.
     #[error(transparent)]
     Drive(#[from] DriveError),
-    /// A number that a measurement needs and the file of the experiment does not give.
+    /// The file of the experiment lacks a number that a measurement needs.
     #[error("run `{run}` has no value `{name}`")]
     NoValue {
         /// The run.
@@ -47,7 +47,7 @@ impl Error {
         }
     }
 
-    /// Whether the user asked for something impossible, rather than the machine failing.
+    /// Whether the user asked for something impossible, as opposed to a failure of the machine.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Drive(error) => error.is_bad_input(),

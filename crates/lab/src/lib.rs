@@ -23,10 +23,10 @@
 //! All items are generic over the config of a model, so other projects can run experiments on their own zoo. Programs
 //! take their options from `residual-zoo-cli`.
 //!
-//! A module uses only modules before it in this order: `error`, `options`, `quantity`, `stats`, `claims`, `sweep`, `scales`,
-//! `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`, `check`, `judge`, `charts`, `origin`, `pool`,
-//! `training`, `tune`, `tuning_report`, `notes`, `looks`, `results`, `run`, `compare`, `index`. Single runs are driven by
-//! `residual-zoo-drive`.
+//! A module uses only modules before it in this order: `error`, `options`, `quantity`, `stats`, `claims`, `sweep`,
+//! `scales`, `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`, `check`, `judge`, `charts`,
+//! `origin`, `pool`, `training`, `tune`, `tuning_report`, `notes`, `looks`, `results`, `run`, `compare`, `index`.
+//! Single runs are driven by `residual-zoo-drive`.
 
 #![forbid(unsafe_code)]
 

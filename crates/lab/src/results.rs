@@ -45,7 +45,7 @@ pub struct Results {
     judge: bool,
     /// Notes on the claims.
     notes: Vec<String>,
-    /// What to know about the runs, as it was shown when they started.
+    /// Notes on the runs, as shown at their start.
     notes_of_runs: Vec<String>,
     claims: Vec<Judgement>,
     /// The name of each run and all settings, as RON.

@@ -288,7 +288,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         };
         let (kind, gpu) = (options.backend, options.gpu);
         let train = || -> Result<Summary, DriveError> {
-            // Behind it could be a run of others.
+            // A symbolic link could point to a run outside the pool.
             disk::refuse_linked_directory(&place.directory)?;
             config.validate(vocabulary(self.corpus))?;
             let (tokens, device) = (vocabulary(self.corpus), (kind, gpu));
@@ -300,7 +300,7 @@ impl<C: ModelConfig> Turn<'_, C> {
                 && run_dir::is_free(first)?
             {
                 match merge::<C>((a, b), first, 1.0, (kind, gpu)) {
-                    // Another process has just made it.
+                    // Another process has just made the merged run.
                     Err(DriveError::Run(RunError::RunExists(_))) if !run_dir::is_free(first)? => {}
                     made => drop(made?),
                 }

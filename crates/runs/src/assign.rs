@@ -15,8 +15,8 @@ impl<M: ModelConfig> RunConfig<M> {
     ///
     /// # Errors
     ///
-    /// When a field is unknown, or a value has the wrong type; when an assignment undoes an earlier one; a number of the
-    /// config that is not finite.
+    /// Returns an error if a field is unknown, a value has the wrong type, an assignment undoes an earlier one, or a
+    /// number of the config is not finite.
     pub fn set(self, assignments: &[String]) -> Result<Self, Error> {
         if let (false, Some(error)) = (assignments.is_empty(), self.not_finite()) {
             return Err(error.into());
@@ -162,7 +162,8 @@ impl<M: ModelConfig> RunConfig<M> {
     }
 }
 
-/// Refuses an assignment that sets again what an earlier one has set. A part of what was set before can be changed.
+/// Refuses an assignment that sets again what an earlier one has set. An assignment may change a part of an earlier
+/// value.
 fn refuse_undone(assignments: &[String]) -> Result<(), Error> {
     // An assignment without a value has its own error.
     let is_whole = assignments.iter().all(|it| it.contains('='));
@@ -188,8 +189,8 @@ fn refuse_undone(assignments: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The names of the fields that lead to the one that `path`, or `PATH=VALUE`, sets. Names of architectures and of
-/// other variants can be left out of a path, so they are not among them.
+/// The names of the fields on the path of `path`, or of `PATH=VALUE`. The names of architectures and other variants are
+/// left out, because a path can leave them out.
 pub fn names_of(path: &str) -> Vec<&str> {
     let path = path.split('=').next().unwrap_or_default();
     let names = path.split('.').map(str::trim);
@@ -198,7 +199,8 @@ pub fn names_of(path: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The names that lead to the same field of a model of one architecture, which is also a composition of one layer.
+/// Maps paths to the same field of a model of one architecture, which is also a composition of one layer, to the same
+/// names.
 fn of_one_layer<'a>(names: &[&'a str]) -> Vec<&'a str> {
     match names {
         ["model", "layers", "0", rest @ ..] if !rest.is_empty() => [&["model"], rest].concat(),

@@ -127,7 +127,7 @@ fn replace_by(
     aside: &Path,
     write: impl FnOnce(&Path) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    // A file of others stays.
+    // An existing link or file with a second name stays.
     refuse_to_write(aside)?;
     let written = write(aside).and_then(|()| rename(aside, path));
     if written.is_err() {
@@ -136,10 +136,11 @@ fn replace_by(
     written
 }
 
-/// The most bytes that a name beside a shorter one may have.
+/// Maximum bytes of a name beside a shorter one.
 const SHORT: usize = 64;
 
-/// The path `path` with another `ending`. Its name is no longer than that of `path`, or than any file system takes.
+/// The path `path` with another `ending`. The name is at most as long as the name of `path`, or [`SHORT`] if that is
+/// longer.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default();
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -150,7 +151,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     ))
 }
 
-/// The path beside `path` that only this process writes to.
+/// A path beside `path` to which only this process writes.
 fn own_beside(path: &Path) -> PathBuf {
     beside(path, &format!(".{}.partial", std::process::id()))
 }
@@ -277,13 +278,13 @@ mod tests {
     fn nothing_is_left_beside_a_file_that_cannot_be_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("report.html");
-        // A directory with something in it cannot be replaced by a file.
+        // A file cannot replace a directory that is not empty.
         fs::create_dir_all(path.join("inside")).unwrap();
         for replace in [replace, replace_shared] {
             replace(&path, b"text").unwrap_err();
             assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
         }
-        // A file that others have linked there stays.
+        // A link to a file of others stays.
         let aside = directory.path().join("report.partial");
         fs::write(&aside, "mine").unwrap();
         fs::hard_link(&aside, path.join("inside/backup")).unwrap();

@@ -14,9 +14,9 @@ use crate::{Error, Row, disk};
 
 /// The folder of the event file in a run directory.
 pub const FOLDER: &str = "tensorboard";
-/// Begins the name of every event file. The seconds of its start follow.
+/// The prefix of the name of every event file. The start in seconds follows.
 const NAME: &str = "events.out.tfevents.";
-/// In the name of an event file of the zoo, before the number of the process.
+/// The part of the name of the zoo's event files before the process id.
 const OWN: &str = ".residual-zoo.";
 
 /// The event file of a run that trains.
@@ -86,7 +86,7 @@ impl Events {
     fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let found = self.file.metadata();
         if found.is_ok_and(|found| files::has_other_names(&found)) {
-            // A backup made of hard links keeps what it has.
+            // A backup made of hard links keeps its content.
             let content = fs::read(&self.path).map_err(Error::io("read", &self.path))?;
             disk::replace_shared(&self.path, &content)?;
             self.file = disk::open_to_append(&self.path, content.len() as u64)?;
@@ -95,7 +95,7 @@ impl Events {
     }
 }
 
-/// Whether a file is one that [`Events`] wrote. Other programs may write event files into the same directory.
+/// Whether [`Events`] wrote the file. Other programs may write event files into the same directory.
 pub fn is_event_file(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let numbers = name.and_then(|name| name.strip_prefix(NAME)?.split_once(OWN));

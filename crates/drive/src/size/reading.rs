@@ -1,4 +1,4 @@
-//! Whether the sequences that a trained model reads at once fit into memory.
+//! Checks that the sequences that a trained model reads at once fit into memory.
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::{AutodiffBackend, Backend};
@@ -16,21 +16,21 @@ use crate::trial::TOKENS;
 /// How a model reads several sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// An evaluation reads them in one pass.
+    /// An evaluation reads all sequences in one pass.
     Evaluation,
-    /// A server keeps the cache of each.
+    /// A server keeps the cache of each sequence.
     Serving,
 }
 
-/// Refuses `rows` sequences, or images, at once if they are estimated to take more than the `available` bytes of this
-/// machine, before the model is loaded. The option `option` gives their number.
+/// Refuses `rows` sequences or images at once if they are estimated to take more than the `available` bytes of this
+/// machine, before the model is loaded. The option `option` sets their number.
 ///
-/// What fits beyond doubt is not held up. For the rest, few sequences of the full length are read by a model of the same
-/// config, which takes some seconds. Nothing is refused on a backend that does not count its memory, or has its own.
+/// Clear cases are decided at once. For all others, a model of the same config reads a few sequences of full length,
+/// which takes some seconds. Nothing is refused on a backend with memory of its own, or without a count of its memory.
 ///
 /// # Errors
 ///
-/// The bytes that they take, about.
+/// Gives the approximate bytes of the sequences.
 pub fn check_reading<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
@@ -55,7 +55,7 @@ pub fn check_reading<C: ModelConfig>(
         config.train.time = None;
         config
     };
-    // What is ample for training is so for reading.
+    // Memory that is ample for training is ample for reading.
     if ample(&of(together), vocabulary) <= available {
         return Ok(());
     }
@@ -100,13 +100,13 @@ pub fn check_reading<C: ModelConfig>(
     }
 }
 
-/// How many images are read to measure what one takes.
+/// Number of images that are read to measure the memory of one.
 const FEW_IMAGES: usize = 8;
 
-/// Bytes of the logits of continuations, which an evaluation computes a part at a time, with their logarithms.
+/// Bytes of the logits of continuations and their logarithms, which an evaluation computes a part at a time.
 fn logits<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary, rows: usize) -> f64 {
     if vocabulary.image().is_some() || config.model.revises() {
-        // They are among what is measured.
+        // The measurement includes them.
         return 0.0;
     }
     let all = rows as f64 * config.model.shape().context as f64 * vocabulary.outputs as f64;
@@ -114,7 +114,7 @@ fn logits<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary, rows: u
     4.0 * 4.0 * all.min(part)
 }
 
-/// Reads sequences of the full length, or images. Returns the bytes of their cache.
+/// Reads sequences of full length, or images. Returns the bytes of their cache.
 struct Read<'a, C> {
     config: &'a RunConfig<C>,
     vocabulary: Vocabulary,
@@ -150,7 +150,7 @@ impl<C: ModelConfig> Read<'_, C> {
         model.predict(ids(context), &mut cache).into_data();
         let kept = allocated().unwrap_or(0).saturating_sub(before);
         if self.reading == Reading::Evaluation && context > 1 {
-            // A continuation goes on from a copy.
+            // A continuation starts from a copy of the cache.
             let mut cache = model.new_cache();
             model.predict(ids(context - 1), &mut cache).into_data();
             model.decode(ids(1), &mut cache.clone()).into_data();

@@ -10,15 +10,14 @@ use crate::checkpoint;
 use crate::lock::{LOCK, Lock};
 use crate::{Error, disk, events};
 
-/// What a run may leave, besides its first checkpoint, if it is stopped before its config is
-/// written.
+/// Files that a run may leave, besides its first checkpoint, if it is stopped before its config is written.
 const BEFORE_THE_CONFIG: [&str; 5] = [LOCK, TOKENIZER, DATA, HISTORY, "config.partial"];
 
-/// Whether a new run can use the directory `path`. False if there is a run already.
+/// Whether a new run can use the directory `path`; false if there is a run already.
 ///
 /// # Errors
 ///
-/// [`Error::RunExists`] if there is something else; I/O errors.
+/// Returns [`Error::RunExists`] if there is something else, and I/O errors.
 pub fn is_free(path: &Path) -> Result<bool, Error> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
@@ -38,7 +37,7 @@ pub fn is_free(path: &Path) -> Result<bool, Error> {
     if names.all(left_over) {
         return Ok(true);
     }
-    // After the names were listed, because another process may have begun the run meanwhile.
+    // The config is checked after the names were listed, because another process may have begun the run meanwhile.
     match path.join(CONFIG).is_file() {
         true => Ok(false),
         false if path.join(METRICS).is_file() && path.join(HISTORY).is_file() => {
@@ -95,20 +94,20 @@ fn check_own(run: &Path) -> Result<(), Error> {
     }
 }
 
-/// Whether another process trains in the directory `path`. Nothing is created there.
+/// Whether another process trains in the directory `path`. Creates nothing there.
 pub fn is_in_use(path: &Path) -> bool {
     Lock::is_held(path)
 }
 
-/// Deletes those of `runs` that exist.
+/// Deletes the existing runs of `runs`.
 ///
 /// # Errors
 ///
-/// [`Error::Locked`] if another process trains one of them, or a file that is not of a run, and then none is
-/// deleted; I/O errors.
+/// Returns [`Error::Locked`] if another process trains one of them, an error for a file that is not part of a run, and
+/// I/O errors. On the first two, nothing is deleted.
 pub fn delete(runs: &BTreeSet<PathBuf>) -> Result<(), Error> {
     let runs: Vec<&PathBuf> = runs.iter().filter(|run| run.is_dir()).collect();
-    // Before the lock is written.
+    // Links are refused before the lock is written.
     runs.iter()
         .try_for_each(|run| disk::refuse_linked_directory(run))?;
     let locks: Result<Vec<RunDir>, Error> = runs.iter().map(|run| RunDir::open(run)).collect();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::CONFIG;
 use crate::Error;
 
-/// Identifies the data of a run.
+/// The identity of the data of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataIdentity {
@@ -27,7 +27,7 @@ pub struct DataIdentity {
 }
 
 impl DataIdentity {
-    /// The identity of `corpus`. Reads all of its data.
+    /// Identifies `corpus`. Reads all of its data.
     pub fn of(corpus: &Corpus) -> Self {
         Self {
             identity: corpus.identity.clone(),
@@ -52,27 +52,27 @@ pub struct Start {
     pub backend: String,
     /// Number of threads that the system offers.
     pub threads: usize,
-    /// Number of processes that train together; 0 in files from before there were several.
+    /// Number of processes that train together; 0 in files of versions without teams.
     pub processes: usize,
     /// Whether other runs were trained on the same cores.
     pub shared: bool,
-    /// The directory of the run that the first weights came from, as it was at this start.
+    /// The directory of the run with the initial weights, as it was at this start.
     pub init_from: Option<PathBuf>,
-    /// The directory of the run whose weights were merged with those.
+    /// The directory of the run whose weights were merged with the initial ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merged_with: Option<PathBuf>,
-    /// BLAKE3 of these weights, which identifies them even if that run was moved.
+    /// BLAKE3 of the initial weights, which identifies them even if that run was moved.
     pub init_weights: Option<String>,
     /// BLAKE3 of `config.ron` from this start on. Runs of earlier versions have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_blake3: Option<String>,
-    /// The changes since the last start; at the first one, those of the model since the run that the first weights came
-    /// from. They have the form of `differences` of the trainer.
+    /// The changes since the last start. At the first start, the changes of the model from the run with the initial
+    /// weights. They have the form of the trainer's `differences`.
     pub changes: Vec<String>,
 }
 
 impl Start {
-    /// The same start, of a run whose `config.ron` is `text`.
+    /// The same start, for a run whose `config.ron` is `text`.
     pub(super) fn with(&self, text: &str) -> Self {
         Self {
             config_blake3: Some(blake3::hash(text.as_bytes()).to_hex().to_string()),
@@ -81,13 +81,13 @@ impl Start {
     }
 }
 
-/// Whether somebody else has changed `config.ron` of the run in `path` since its last start. `history` are its starts.
-/// A start is noted before the config is written, so after failed ones, which made no step, the config is that of an
-/// earlier start.
+/// Whether someone has edited `config.ron` of the run in `path` since its last start. `history` holds the starts of the
+/// run. A start is recorded before its config is written. After failed starts, which made no step, the config is still
+/// that of an earlier start.
 ///
 /// # Errors
 ///
-/// I/O errors.
+/// Returns I/O errors.
 pub fn is_config_edited(path: &Path, history: &[Start]) -> Result<bool, Error> {
     let Some(last) = history.last() else {
         return Ok(false);
