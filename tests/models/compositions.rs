@@ -2,9 +2,9 @@
 //! in RON and read back.
 //!
 //! The recurrence closes its last block without a carry (eq. 10). For α > 0, logits of a prefix therefore differ from
-//! logits of a longer sequence at the same positions. The contract has the properties of any model. At a given length,
-//! no logit depends on later tokens. For each piece, an incremental pass gives the logits of a full pass over the
-//! tokens so far.
+//! logits of a longer sequence at the same positions. The contract checks properties that hold for every model. At a
+//! given length, no logit depends on later tokens. For each piece, an incremental pass gives the logits of a full pass
+//! over the tokens so far.
 
 use std::collections::BTreeMap;
 

@@ -456,8 +456,7 @@ fn dead_links_and_items_are_found() {
 /// Words with which no doc comment begins: they hide the noun or the verb of the sentence.
 const OPENERS: [&str; 7] = ["What", "That of", "Those", "Whose", "Who", "Of", "Which"];
 
-/// Doc comments of the crates, the program and the examples that begin with a word of [`OPENERS`], or with "Whether"
-/// before an item other than a `bool`.
+/// Finds doc comments that begin with a word of [`OPENERS`], or with "Whether" before an item other than a `bool`.
 fn poor_openings(path: &Path, text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
     let comment = |line: &str| {

@@ -138,8 +138,7 @@ fn trained<C: ModelConfig>(config: &RunConfig<C>) -> f64 {
     config.train.steps as f64 * config.tokens_per_step() as f64
 }
 
-/// The number of tokens on which a run and the runs before it in its chain of weights are trained, as long as they have
-/// the same data.
+/// Training tokens of a run and of the earlier runs in its chain of weights, as long as they have the same data.
 fn trained_in_all<C: ModelConfig>(run: &PlannedRun<C>, planned: &[PlannedRun<C>]) -> f64 {
     let Some(config) = &run.config else {
         return 0.0;

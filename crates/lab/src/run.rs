@@ -20,9 +20,9 @@ use crate::{
 ///
 /// # Errors
 ///
-/// Returns an error if the text does not parse or refers to something missing, if the data cannot be opened, if a run
-/// cannot be trained on them, or if the backend was not compiled in. A run that fails later is listed as missing in the
-/// results.
+/// Returns an error if the text does not parse or refers to something missing, or if the backend was not compiled in.
+/// Also returns an error if the data cannot be opened or a run cannot be trained on them. A run that fails later is
+/// listed as missing in the results.
 pub fn run_experiment<C: ModelConfig>(
     text: &str,
     path: &Path,

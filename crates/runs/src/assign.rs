@@ -15,8 +15,8 @@ impl<M: ModelConfig> RunConfig<M> {
     ///
     /// # Errors
     ///
-    /// Returns an error if a field is unknown, a value has the wrong type, an assignment undoes an earlier one, or a
-    /// number of the config is not finite.
+    /// Returns an error if a field is unknown or a value has the wrong type. Also returns an error if an assignment
+    /// undoes an earlier one, or a number of the config is not finite.
     pub fn set(self, assignments: &[String]) -> Result<Self, Error> {
         if let (false, Some(error)) = (assignments.is_empty(), self.not_finite()) {
             return Err(error.into());
@@ -199,8 +199,8 @@ pub fn names_of(path: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Maps paths to the same field of a model of one architecture, which is also a composition of one layer, to the same
-/// names.
+/// Leaves out `layers.0`. A model of one architecture is also a composition of one layer, so both paths lead to the
+/// same field.
 fn of_one_layer<'a>(names: &[&'a str]) -> Vec<&'a str> {
     match names {
         ["model", "layers", "0", rest @ ..] if !rest.is_empty() => [&["model"], rest].concat(),

@@ -284,7 +284,7 @@ mod tests {
             replace(&path, b"text").unwrap_err();
             assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
         }
-        // A link to a file of others stays.
+        // A link that leads to a foreign file stays.
         let aside = directory.path().join("report.partial");
         fs::write(&aside, "mine").unwrap();
         fs::hard_link(&aside, path.join("inside/backup")).unwrap();

@@ -27,7 +27,7 @@ pub struct Planned<'a> {
 impl Claim {
     /// Tests the claim on the observations.
     ///
-    /// A claim is not tested if a seed of one of its runs is missing, because a seed that failed or diverged may be the
+    /// A claim is not tested if a seed of one of its runs is missing. A seed that failed or diverged may be the
     /// decisive one. A claim about the cost of models needs one seed of each run.
     pub fn judge(&self, observations: &[Observation], planned: &[Planned]) -> Judgement {
         let (names, lines) = (self.test.names().0, self.test.lines());

@@ -195,8 +195,8 @@ impl<'a> Fields<'a> {
     }
 
     /// Puts the fields of `other` into these fields. A value that has fields in both is merged field by field; any
-    /// other is replaced. If only `self` is a composition and `other` has no name, its fields go into every layer,
-    /// except for the fields of the composition itself.
+    /// other is replaced. If only `self` is a composition and `other` has no name, the fields of `other` go into every
+    /// layer, except for the fields of the composition itself.
     pub(super) fn with(mut self, mut other: Self) -> Self {
         if self.name == COMPOSITION.0 && other.name.is_empty() {
             let (own, inner) = std::mem::take(&mut other.entries)

@@ -82,9 +82,9 @@ pub fn check_tokenizer(path: &Path, corpus: &Corpus, otherwise: &str) -> Result<
 }
 
 /// Checks the paths in the config of the run in `path`, which may come from others. `data` is its data config, with the
-/// fields that the user has replaced. A text or tokenizer outside the run must be the one of its training, so that no
-/// other file is read on, tokenized or stored, and nothing is downloaded. A cache is refused, even inside the run,
-/// because the content of a cache is trusted.
+/// fields that the user has replaced. A text or tokenizer outside the run must be the one of its training. So no other
+/// file is read on, tokenized or stored, and nothing is downloaded. A cache is refused, even inside the run, because
+/// the content of a cache is trusted.
 ///
 /// # Errors
 ///

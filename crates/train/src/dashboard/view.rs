@@ -48,7 +48,7 @@ pub(super) struct Curve {
     name: String,
     train: Vec<(f64, f64)>,
     valid: Vec<(f64, f64)>,
-    /// The last value of each curve, as text, and its step.
+    /// The last training value and the last validation value, as text, with their steps.
     shown: [Option<(String, usize)>; 2],
 }
 
