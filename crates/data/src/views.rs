@@ -37,7 +37,7 @@ struct View {
 }
 
 impl Views {
-    /// Number of images.
+    /// Returns the number of images.
     pub fn len(&self) -> usize {
         match &self.pictures {
             Pictures::Memory(images) => images.len(),
