@@ -259,7 +259,7 @@ pub fn compare_with<E: From<Error>>(
     options.run(models, command)
 }
 
-/// The `main` function of the example `compare`.
+/// Runs the program of the example `compare`.
 pub fn compare_main() -> ExitCode {
     /// Train every architecture on the same data and budget; print a table, write a report.
     ///
@@ -336,8 +336,7 @@ pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
     options.run::<ModelConfig>(&source, &program, COMMIT)
 }
 
-/// The `main` function of the program of the experiment `name`, see
-/// [`experiment!`](macro@crate::experiment).
+/// Runs the program of the experiment `name`, see [`experiment!`](macro@crate::experiment).
 pub fn experiment_main(name: &str) -> ExitCode {
     match builtin::experiments().find(|source| source.name == name) {
         Some(source) => residual_zoo_cli::experiment_main::<ModelConfig>(&source, COMMIT),

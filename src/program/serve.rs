@@ -49,7 +49,7 @@ pub struct Options {
     /// Sequences that may wait or be continued, 1 to 65536; further ones are refused with status 429
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = cli::number(1, 65536))]
     queue: u32,
-    /// Most tokens of a completion, 1 to 1000000. When the context is full, the model goes on from its newest half
+    /// Most tokens of a completion, 1 to 1000000. When the context is full, the model continues from its newest half
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = cli::number(1, 1_000_000))]
     max_tokens: u32,
     /// Seconds that running requests may take after the server is stopped
