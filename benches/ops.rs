@@ -6,7 +6,7 @@
 //! cargo bench --bench ops -- attention    # some
 //! ```
 
-// `criterion_group!` writes a function without a docstring.
+// `criterion_group!` generates a function without a doc comment.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
@@ -79,7 +79,7 @@ fn ops(criterion: &mut Criterion) {
     let x = random([2048, 4096]);
     let targets = || Tensor::<B, 1, Int>::zeros([2048], &device);
     time(&mut group, "fast", || {
-        // The fast form overwrites logits that have no other handle.
+        // The fast form overwrites logits without another handle.
         loss::log_z_and_target(x.clone() * 1.0, targets())
     });
     time(&mut group, "plain", || {
@@ -123,7 +123,7 @@ fn ops(criterion: &mut Criterion) {
     let forms: [(_, Form); 2] = [("fast", adamw), ("plain", adamw_plain)];
     for (name, form) in forms {
         let grad: Vector = Tensor::ones([10_000_000], &device);
-        // The fast form changes a tensor in place if it has no other handle.
+        // The fast form changes a tensor in place if the tensor has no other handle.
         let mut state = Some([0.1, 0.0, 1.0].map(|x| Tensor::full([10_000_000], x, &device)));
         group.bench_function(name, |bench| {
             bench.iter(|| {

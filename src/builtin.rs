@@ -8,7 +8,7 @@ use residual_zoo_lab::ExperimentFile;
 
 static EXPERIMENTS: Dir = include_dir!("$CARGO_MANIFEST_DIR/experiments");
 
-/// The files in `experiments`, a directory for each paper: of runs and of experiments.
+/// Returns the files in `experiments`, which has a directory of run files and experiments for each paper.
 fn files() -> impl Iterator<Item = (&'static Path, &'static str)> {
     let files = EXPERIMENTS.dirs().flat_map(Dir::files);
     let is_ron = |path: &Path| path.extension().is_some_and(|ending| ending == "ron");
@@ -20,13 +20,13 @@ fn files() -> impl Iterator<Item = (&'static Path, &'static str)> {
     })
 }
 
-/// The names and texts of all run files. A name is a path without its ending, such as `gpt2/smoke`.
+/// Returns the names and texts of all run files. A name is a path without its ending, such as `gpt2/smoke`.
 pub fn run_files() -> impl Iterator<Item = (String, &'static str)> {
     let runs = files().filter(|(_, text)| !ExperimentFile::is_experiment(text));
     runs.filter_map(|(path, text)| Some((path.with_extension("").to_str()?.to_owned(), text)))
 }
 
-/// A path without the ending `.ron`, which is all that is cut of a name such as `tokenformer/1.5b`.
+/// Removes the ending `.ron` of a path. Other endings stay, because a name such as `tokenformer/1.5b` has a point.
 pub fn without_ending(path: &Path) -> PathBuf {
     match path.extension().is_some_and(|ending| ending == "ron") {
         true => path.with_extension(""),
@@ -34,7 +34,7 @@ pub fn without_ending(path: &Path) -> PathBuf {
     }
 }
 
-/// The text of the run file `name`, such as `gpt2/smoke` or `experiments/gpt2/smoke.ron`.
+/// Returns the text of the run file `name`, such as `gpt2/smoke` or `experiments/gpt2/smoke.ron`.
 pub fn run_file(name: &Path) -> Option<&'static str> {
     let name = name.strip_prefix("experiments").unwrap_or(name);
     let mut file = without_ending(name).into_os_string();
@@ -43,7 +43,7 @@ pub fn run_file(name: &Path) -> Option<&'static str> {
     (!ExperimentFile::is_experiment(text)).then_some(text)
 }
 
-/// All experiments.
+/// Returns all experiments.
 pub fn experiments() -> impl Iterator<Item = Source> {
     let experiments = files().filter(|(_, text)| ExperimentFile::is_experiment(text));
     experiments.filter_map(|(path, text)| {

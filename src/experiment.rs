@@ -29,7 +29,7 @@ pub type PlannedRun = residual_zoo_lab::PlannedRun<ModelConfig>;
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_train::run`], and when the backend cannot be used.
+/// The errors of [`residual_zoo_train::run`], and a backend that cannot be used.
 pub fn train(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -44,7 +44,7 @@ pub fn train(
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_drive::check_start`].
+/// The errors of [`residual_zoo_drive::check_start`].
 pub fn check_start(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -60,7 +60,7 @@ pub fn check_start(
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_train::bench::time_steps`], and when the backend cannot be used.
+/// The errors of [`residual_zoo_train::bench::time_steps`], and a backend that cannot be used.
 pub fn time(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -71,12 +71,12 @@ pub fn time(
     residual_zoo_drive::time(kind, gpu, config, corpus, steps)
 }
 
-/// Bytes that training the model of `config` with this vocabulary takes, extrapolated from steps of smaller copies on the
-/// backend `kind`; `None` where memory is not counted.
+/// Returns the bytes that training the model of `config` with this vocabulary takes, extrapolated from steps of smaller
+/// copies on the backend `kind`; `None` if memory is not counted.
 ///
 /// # Errors
 ///
-/// Those of [`Trial`].
+/// The errors of [`Trial`].
 pub fn estimate_memory(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -92,7 +92,7 @@ pub fn estimate_memory(
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_drive::generate`].
+/// The errors of [`residual_zoo_drive::generate`].
 pub fn generate(
     run: Run<ModelConfig>,
     prompts: &[Option<&str>],
@@ -104,11 +104,11 @@ pub fn generate(
     residual_zoo_drive::generate(run, prompts, tokens, sampling, kind, gpu)
 }
 
-/// Makes a run of two others, whose models are merged; see [`residual_zoo_drive::merge`].
+/// Merges the models of two runs into a new run; see [`residual_zoo_drive::merge`].
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_drive::merge`].
+/// The errors of [`residual_zoo_drive::merge`].
 pub fn merge(
     runs: (&Path, &Path),
     directory: &Path,
@@ -122,7 +122,7 @@ pub fn merge(
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_drive::evaluate`].
+/// The errors of [`residual_zoo_drive::evaluate`].
 pub fn evaluate(
     run: &Run<ModelConfig>,
     tasks: &[Task],
@@ -137,7 +137,7 @@ pub fn evaluate(
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_drive::classify`].
+/// The errors of [`residual_zoo_drive::classify`].
 pub fn classify(
     run: &Run<ModelConfig>,
     corpus: &Corpus,
@@ -152,7 +152,7 @@ pub fn classify(
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_drive::serve`].
+/// The errors of [`residual_zoo_drive::serve`].
 pub fn serve(
     run: &Run<ModelConfig>,
     options: &ServeOptions,
@@ -163,11 +163,11 @@ pub fn serve(
     residual_zoo_drive::serve(run, options, backend, stop, ready)
 }
 
-/// The models of `experiments/compare`, by name, with the assignments of `set`, such as `train.steps=100`.
+/// Returns the models of `experiments/compare`, by name, with the assignments of `set`, such as `train.steps=100`.
 ///
 /// # Errors
 ///
-/// When a file does not parse, or an assignment does not fit.
+/// A file that does not parse, or an assignment that does not fit.
 pub fn compared(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
     let names = [
         "gpt2",
@@ -187,12 +187,12 @@ pub fn compared(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
     names.into_iter().map(parse).collect()
 }
 
-/// GPT-2 of `experiments/compare` with each connection. The assignments of `set`, such as `model.n_layer=4`, change
-/// all. They have one learning rate.
+/// Returns the GPT-2 of `experiments/compare` with each connection, all at one learning rate. The assignments of `set`,
+/// such as `model.n_layer=4`, change all of them.
 ///
 /// # Errors
 ///
-/// When a text does not parse, or an assignment does not fit.
+/// A text that does not parse, or an assignment that does not fit.
 pub fn compared_connections(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
     let path = Path::new("compare/gpt2");
     let plain = RunConfig::parse(builtin::run_file(path).unwrap_or_default(), path)?.set(set);
@@ -216,8 +216,8 @@ pub fn compared_connections(set: &[String]) -> Result<Vec<(String, RunConfig)>, 
         .collect()
 }
 
-/// Connections by their name in RON files, each where its paper has it, with settings for a short run of a small model: no biases, as in the
-/// baseline, and inner layers as wide as the stream, which is `WIDTH`.
+/// Connections by their name in RON files, each placed as in its paper, with settings for a short run of a small model.
+/// They have no biases, as in the baseline, and inner layers as wide as the stream, which is `WIDTH`.
 const CONNECTIONS: [(&str, &str); 18] = [
     ("Laurel", "PerSublayer(Laurel(weights: DoubleSoftmax))"),
     ("SkipInit", "PerSublayer(SkipInit())"),
@@ -245,12 +245,12 @@ const CONNECTIONS: [(&str, &str); 18] = [
     ("ValueResidual", "PerSublayer(ValueResidual())"),
 ];
 
-/// Trains and compares several models, by name, as the options of the program say. `models` makes them with the assignments
-/// of `--set`. `command` repeats it.
+/// Trains and compares several models, by name, with the options of the program. `models` makes them with the
+/// assignments of `--set`. `command` is the command that repeats the comparison.
 ///
 /// # Errors
 ///
-/// Those of [`CompareArgs::run`].
+/// The errors of [`CompareArgs::run`].
 pub fn compare_with<E: From<Error>>(
     options: &CompareArgs,
     models: impl FnOnce(&[String]) -> Result<Vec<(String, RunConfig)>, E>,
@@ -259,13 +259,12 @@ pub fn compare_with<E: From<Error>>(
     options.run(models, command)
 }
 
-/// The `main` function of the example `compare`.
+/// Runs the program of the example `compare`.
 pub fn compare_main() -> ExitCode {
     /// Train every architecture on the same data and budget; print a table, write a report.
     ///
-    /// A synthetic language whose entropy is known exactly, no file and no network needed, less than
-    /// five minutes on two CPU cores. Ctrl-C stops and saves. The same command continues, and does not
-    /// train again what is already trained.
+    /// A synthetic language whose entropy is known exactly, no file and no network needed, less than five minutes on
+    /// two CPU cores. Ctrl-C stops and saves. The same command continues and skips finished models.
     #[derive(Parser)]
     struct Program {
         #[command(flatten)]
@@ -284,11 +283,11 @@ pub fn compare_main() -> ExitCode {
     residual_zoo_cli::report(done.map_err(Into::into))
 }
 
-/// Sweeps the runs of `experiment`, which is called `name`, as the options of the program say.
+/// Sweeps the runs of `experiment`, which is called `name`, with the options of the program.
 ///
 /// # Errors
 ///
-/// Those of [`SweepArgs::run`].
+/// The errors of [`SweepArgs::run`].
 pub fn sweep_with(options: &SweepArgs, experiment: Experiment, name: &str) -> Result<(), Error> {
     options.run(experiment, name, COMMIT)
 }
@@ -297,7 +296,7 @@ pub fn sweep_with(options: &SweepArgs, experiment: Experiment, name: &str) -> Re
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_lab::run_experiment`].
+/// The errors of [`residual_zoo_lab::run_experiment`].
 pub fn run_experiment(
     text: &str,
     path: &Path,
@@ -307,8 +306,7 @@ pub fn run_experiment(
     residual_zoo_lab::run_experiment::<ModelConfig>(text, path, seeds, options)
 }
 
-/// Runs the experiment called `name`, or the one in the RON file of that path, as the options of the
-/// program say.
+/// Runs the experiment called `name`, or the one in the RON file of that path, with the options of the program.
 ///
 /// # Errors
 ///
@@ -338,8 +336,7 @@ pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
     options.run::<ModelConfig>(&source, &program, COMMIT)
 }
 
-/// The `main` function of the program of the experiment `name`, see
-/// [`experiment!`](macro@crate::experiment).
+/// Runs the program of the experiment `name`, see [`experiment!`](macro@crate::experiment).
 pub fn experiment_main(name: &str) -> ExitCode {
     match builtin::experiments().find(|source| source.name == name) {
         Some(source) => residual_zoo_cli::experiment_main::<ModelConfig>(&source, COMMIT),

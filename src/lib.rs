@@ -2,12 +2,12 @@
 //! [Burn](https://burn.dev).
 //!
 //! One line describes every model: **x_{i+1} = connect(x_i, x_{i-1}, …; f)**. x_i is the residual stream before
-//! sublayer i, f the sublayer, and `connect` the way in which its result joins the stream.
+//! sublayer i. f is the sublayer. `connect` is the way in which its result joins the stream.
 //!
 //! # Architectures
 //!
-//! Each is a crate of its own, and all implement the same traits, so the same trainer trains them, the same report
-//! compares them, and they combine with each other.
+//! Each architecture is a crate of its own. All implement the same traits, so the same trainer trains them, the same
+//! report compares them, and they combine with each other.
 //!
 //! | crate | what it is | equation |
 //! |---|---|---|

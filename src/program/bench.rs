@@ -24,10 +24,9 @@ const DEFAULT: &str = "gpt2/bench";
 
 /// Time the parts of a training step
 ///
-/// Medians of the data, the forward pass, the backward pass and the optimizer after a warmup, for every
-/// model and every backend that is compiled in. Two columns estimate what no step can be faster than:
-/// `products` is the time of its matrix products at the rate of a large product, and `traffic` that of
-/// writing and reading once what is in memory at the peak.
+/// Medians of the data, the forward pass, the backward pass and the optimizer after a warmup, for every model and every
+/// backend that is compiled in. Two columns are estimates of the shortest possible step. `products` is the time of its
+/// matrix products at the speed of a large product. `traffic` is the time to write and read the peak memory once.
 #[derive(Args, Debug)]
 #[command(mut_arg("backend", |arg| arg.help(
     "The backend to time [default: all that are compiled in]"
@@ -38,18 +37,18 @@ pub struct Options {
     /// Set a field of every model's run, such as train.batch=4; repeat it for several
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// Steps before, that are not timed
+    /// Untimed steps before the timed ones
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = cli::number(0, 100_000))]
     warmup: u32,
-    /// Steps that are timed
+    /// Timed steps
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = cli::number(1, 100_000))]
     steps: u32,
     /// Also write the figures as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Compare with the figures that `--json` wrote before, for the same models and batches. `faster` and
-    /// `slower` need a difference of a tenth, and medians outside each other's range. Another load of the
-    /// machine looks like a change, so run both again
+    /// Compare with the figures of an earlier `--json`, for the same models and batches. `faster` and `slower` need a
+    /// difference of a tenth, and medians outside each other's range. Another load of the machine looks like a change,
+    /// so run both again
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
     #[command(flatten)]
@@ -60,7 +59,7 @@ pub struct Options {
 struct Line {
     model: String,
     backend: String,
-    /// Token ids, or classes of images.
+    /// Number of token ids, or of classes of images.
     #[serde(default)]
     vocabulary: usize,
     #[serde(flatten)]
@@ -104,7 +103,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
             );
             return Err(ConfigError::new("--json", problem).into());
         }
-        // What is not of `--json` is not overwritten.
+        // A file that is not from `--json` is not overwritten.
         let is_full = |file: Metadata| file.is_file() && file.len() > 0;
         if path.metadata().is_ok_and(is_full) {
             read(path)?;
@@ -118,7 +117,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
             let gpu = options.backend.gpu;
             let bench = match time(*kind, gpu, config.clone(), &corpus, counts) {
                 Ok(bench) => bench,
-                // Other backends may well work.
+                // Other backends may still work.
                 Err(error) => {
                     warn(&format!("{model} on {kind}: {error}"));
                     failure.get_or_insert(error);
@@ -146,7 +145,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
     failure.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// The figures that an earlier `--json` wrote.
+/// Reads the figures that an earlier `--json` wrote.
 fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
     let text = residual_zoo::data::read_utf8(path)?;
     serde_json::from_str(&text).map_err(|_| {
@@ -155,7 +154,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
     })
 }
 
-/// Whether `old` has times, and those of a model of the same size with the same batch.
+/// Whether `old` has times, of a model of the same size with the same batch.
 fn is_comparable(new: &StepTime, old: &StepTime) -> bool {
     let tokens = |time: &StepTime| time.tokens_per_second * time.step;
     let times = 0.0 < old.fastest && old.fastest <= old.step && old.step <= old.slowest;
@@ -163,8 +162,8 @@ fn is_comparable(new: &StepTime, old: &StepTime) -> bool {
     times && batch && new.parameters == old.parameters
 }
 
-/// The ratio of the medians, and whether it is more than the noise: whether they differ by a tenth, and the
-/// median of each is outside the range of the other.
+/// Returns the ratio of the medians and a verdict. A change must exceed the noise: the medians differ by a tenth, and
+/// each is outside the range of the other.
 fn against(Bench { time: new, .. }: &Bench, Bench { time: old, .. }: &Bench) -> String {
     let outside = |x: &StepTime, of: &StepTime| x.step < of.fastest || x.step > of.slowest;
     let apart = (new.step / old.step).max(old.step / new.step) > 1.1;

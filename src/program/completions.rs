@@ -7,14 +7,14 @@ use residual_zoo::builtin;
 
 use super::{Program, list};
 
-/// Values that are offered beside the names of files.
+/// Values that are offered in addition to the names of files.
 const TOKENIZERS: [&str; 3] = ["bytes", "chars", "bpe:1024"];
 const DATA: [&str; 2] = ["synthetic", "tinyshakespeare"];
 
 /// The scales of the zoo's experiments.
 const SCALES: [&str; 3] = ["smoke", "cpu", "paper"];
 
-/// The script for `shell` that completes commands, options, their values and names.
+/// Makes the script for `shell` that completes commands, options, their values and names.
 pub fn completions(shell: Shell) -> String {
     let mut program = Program::command();
     let commands: Vec<String> = program
@@ -30,7 +30,7 @@ pub fn completions(shell: Shell) -> String {
     clap_complete::generate(shell, &mut program, "residual-zoo", &mut script);
     let script = String::from_utf8_lossy(&script);
     match shell {
-        // For bash, clap_complete 4.6 writes the hyphen of the program's name in two ways, so that no command is found.
+        // For bash, clap_complete 4.6 writes the hyphen of the program's name in two ways, so no command is found.
         Shell::Bash => script.replace("residual__subcmd__zoo", "residual__zoo"),
         Shell::Zsh => zsh(&script, &program),
         Shell::Fish => fish(&script, &commands),
@@ -38,7 +38,7 @@ pub fn completions(shell: Shell) -> String {
     }
 }
 
-/// Gives an option of a command its values, as far as they are known without running it.
+/// Adds the values of a command's option, as far as they are known without running it.
 fn with_values(command: &str, arg: Arg) -> Arg {
     let id = arg.get_id().as_str().to_owned();
     let names = values(command, &id);
@@ -54,7 +54,7 @@ fn with_values(command: &str, arg: Arg) -> Arg {
     }
 }
 
-/// The values of an option that its type does not say.
+/// Returns the values of an option that its type does not provide.
 fn values(command: &str, id: &str) -> Vec<String> {
     let experiments = || builtin::experiments().map(|source| source.name);
     let runs = || builtin::run_files().map(|(name, _)| name);
@@ -75,7 +75,7 @@ fn values(command: &str, id: &str) -> Vec<String> {
     }
 }
 
-/// The script for zsh, in which files are offered beside names.
+/// Makes the script for zsh, which offers files in addition to names.
 fn zsh(script: &str, program: &Command) -> String {
     let mut script = script.to_owned();
     for command in program.get_subcommands() {
@@ -91,7 +91,7 @@ fn zsh(script: &str, program: &Command) -> String {
     script
 }
 
-/// The script for fish, in which files are offered beside names.
+/// Makes the script for fish, which offers files in addition to names.
 fn fish(script: &str, commands: &[String]) -> String {
     let is_of_file = |line: &str| {
         [" -l tokenizer ", " -l data "]
@@ -103,7 +103,7 @@ fn fish(script: &str, commands: &[String]) -> String {
         false => format!("{line}\n"),
     });
     let mut script: String = lines.collect();
-    // The generated script has no values of arguments without a name.
+    // The generated script has no values of positional arguments.
     for command in commands {
         let names = ["config", "configs", "path", "file", "experiment", "words"];
         let names = names.map(|id| values(command, id)).concat().join(" ");
@@ -116,7 +116,7 @@ fn fish(script: &str, commands: &[String]) -> String {
     script
 }
 
-/// Whether an argument with known values takes files too.
+/// Whether an argument with known values also takes files.
 fn takes_files(arg: &Arg) -> bool {
     !["checkpoint", "init_checkpoint", "scale", "words"].contains(&arg.get_id().as_str())
 }

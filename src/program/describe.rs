@@ -63,12 +63,12 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     }
     if options.path.is_dir() && !options.allow_paths && origin.is_none() {
         match check_paths(&options.path, &data, &options.data) {
-            // The text is not read.
+            // The text is not read here.
             Err(RunError::Data(DataError::NotInHubCache { .. })) => {}
             checked => checked?,
         }
     }
-    // The config comes first, because reading the data for the rest can take long.
+    // Prints the config first, because reading the data for the rest can take long.
     cli::print(&format!("{}\n", config.to_ron()))?;
     if let Some(origin) = origin {
         return describe_untrained(&config, &options.path, &origin);
@@ -149,7 +149,7 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The tokenizer of the data of a run, or the file in its directory if it would have to be downloaded.
+/// Returns the tokenizer of a run's data, or the file in the run's directory if it would have to be downloaded.
 fn at_hand(data: &DataConfig, run: &Path) -> anyhow::Result<TokenizerConfig> {
     let own = run.join(run_dir::TOKENIZER);
     let is_missing = match &data.tokenizer {
@@ -162,7 +162,7 @@ fn at_hand(data: &DataConfig, run: &Path) -> anyhow::Result<TokenizerConfig> {
     })
 }
 
-/// The vocabulary of the tokenizer of a run.
+/// Returns the vocabulary of a run's tokenizer.
 fn of_run(run: &Path, config: &RunConfig) -> anyhow::Result<Basis> {
     let ids = run_dir::read_tokenizer(run)?.vocab_size();
     Ok(Basis::exact(config.vocabulary(ids)))

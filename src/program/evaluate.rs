@@ -20,12 +20,11 @@ use super::{name_of_run, or_force};
 
 /// Evaluate a run's model: perplexity of texts, last words, multiple choice; for a run on images, accuracies.
 ///
-/// A task is a file with the fields of a public data set, a JSON object on each line, or a text.
-/// What is asked and the metrics are those of EleutherAI's lm_eval. An evaluation that was
-/// stopped continues with the same command.
+/// A task is a file with the fields of a public data set, a JSON object on each line, or a text. Questions and metrics
+/// follow EleutherAI's lm_eval. An evaluation that was stopped continues with the same command.
 ///
-/// A run on images classifies all of its validation images. images.html then has the confusion matrix and images that
-/// the model gets wrong.
+/// A run on images classifies all of its validation images. images.html then has the confusion matrix and misclassified
+/// images.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   residual-zoo evaluate runs/gpt2 \\
@@ -39,21 +38,21 @@ pub struct Options {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
     /// The file of a task; repeat it for several. KIND is lambada, hellaswag, piqa, arc, winogrande, wikitext or text.
-    /// Without it, the kind follows from the fields of a .jsonl file, or is text; lambada, whose fields are those of
-    /// text, and text files of WikiText need it. A run on text needs at least one
+    /// Without KIND, the kind follows from the fields of a .jsonl file, or is text. KIND is needed for lambada, which
+    /// has the same fields as text, and for text files of WikiText. A run on text needs at least one task
     #[arg(long, value_name = "[KIND=]FILE")]
     task: Vec<String>,
-    /// Where the images are, of a run on images [default: as in the config of the run]
+    /// The place of the images, for a run on images [default: as in the config of the run]
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
     /// Take the first N documents of each task [default: all]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
-    /// Tokens of a long text that each window predicts; with fewer, each has more tokens before it
-    /// [default: the context of the model]
+    /// Tokens of a long text that each window predicts; with a smaller number, each token has more context [default:
+    /// the context of the model]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     stride: Option<usize>,
-    /// Requests of equal lengths, or images, that are scored at once
+    /// Number of requests of equal lengths, or of images, that are scored at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
     batch: usize,
     /// The directory of results.json and of the samples [default: evaluations/ and the name of the run]
@@ -167,7 +166,7 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
 }
 
 impl Options {
-    /// Where the results go.
+    /// Returns the directory of the results.
     fn directory(&self) -> anyhow::Result<PathBuf> {
         match &self.out {
             Some(directory) => Ok(directory.clone()),

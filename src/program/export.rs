@@ -24,7 +24,7 @@ pub struct Options {
     to: Format,
     /// The new directory
     directory: PathBuf,
-    /// The licence of the weights for the model card, such as mit or apache-2.0 [default: the card names none]
+    /// The licence of the weights for the model card, such as mit or apache-2.0 [default: no licence in the card]
     #[arg(long, value_name = "NAME")]
     license: Option<String>,
     #[command(flatten)]

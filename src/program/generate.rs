@@ -12,7 +12,7 @@ use residual_zoo::runs::generate::Sampling;
 
 use super::or_force;
 
-/// The most texts of one command.
+/// The most texts that a command generates.
 const MOST_TEXTS: usize = 10_000;
 
 /// Print text from a run's model, as it is generated
@@ -42,8 +42,8 @@ pub struct Options {
     /// Draw only from the K most likely tokens [default: from all]
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Draw only from the smallest set of most likely tokens whose probabilities add up to P, above 0 and at most 1 [default:
-    /// from all]
+    /// Draw only from the smallest set of most likely tokens whose probabilities add up to P, above 0 and at most 1
+    /// [default: from all]
     #[arg(long, value_name = "P")]
     top_p: Option<f64>,
     /// Load the model even if this machine's memory cannot hold it

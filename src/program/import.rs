@@ -13,7 +13,7 @@ use residual_zoo::runs::{Error as RunError, run_dir};
 
 /// Make a run out of a model of another project: GPT-2 of Hugging Face, nanoGPT, TokenFormer
 ///
-/// The run has not trained. `generate` reads it, and `train` starts from it.
+/// The run is untrained. `generate` reads it, and `train` starts from it.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   residual-zoo import gpt2/ --run runs/gpt2
@@ -32,7 +32,7 @@ pub struct Options {
     /// model on the hub (hf://OWNER/NAME), or nanoGPT's meta.pkl
     #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
-    /// Number of attention heads of a TokenFormer that is none of the published ones, which are known
+    /// Number of attention heads of a TokenFormer; not needed for the published models
     #[arg(long, value_name = "N")]
     heads: Option<usize>,
     /// Set a field, such as model.activation=GeluTanh or train.learning_rate=1e-4; repeat it for several
@@ -54,7 +54,7 @@ pub fn import(options: Options) -> anyhow::Result<()> {
         "model.n_head",
         if heads.is_some() { &set } else { &[] },
     )?;
-    // Before anything is downloaded.
+    // Checks before anything is downloaded.
     if !run_dir::is_free(&run)? {
         return Err(RunError::RunExists(run).into());
     }
@@ -64,7 +64,7 @@ pub fn import(options: Options) -> anyhow::Result<()> {
         n_head: heads,
         set,
     };
-    // Files of several gigabytes.
+    // The files have several gigabytes.
     let imported = unless_stopped(move || read(&directory, &options))??;
     imported.write(&run)?;
     for note in &imported.notes {

@@ -13,32 +13,32 @@ use residual_zoo_system::terminal::output_columns;
 
 /// List the architectures, connections, run files and experiments that have a name
 ///
-/// Without WORD, their names. With one of the words architectures, connections, runs and experiments, what each of those is.
-/// Any other word searches: only names and descriptions that contain all such words are shown.
+/// Without WORD, print the names. With one of the words architectures, connections, runs and experiments, print a
+/// description of each. Any other word searches: only names and descriptions that contain all such words are shown.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   residual-zoo list runs
   residual-zoo list shakespeare
   residual-zoo list experiments tokenformer")]
 pub struct Options {
-    /// What to describe: architectures, connections, runs, experiments; or a word to search for
+    /// The kind to describe: architectures, connections, runs, experiments; or a word to search for
     #[arg(value_name = "WORD")]
     words: Vec<String>,
 }
 
-/// The words that ask for the names of one kind.
+/// The words for the kinds of names.
 pub const KINDS: [&str; 4] = ["architectures", "connections", "runs", "experiments"];
 
 /// Names of one kind.
 struct Group {
-    /// The word that asks for it.
+    /// The word for the kind.
     word: &'static str,
     heading: &'static str,
-    /// Names, and what each is.
+    /// Names and their descriptions.
     rows: Vec<[String; 2]>,
 }
 
-/// Prints names, and what they are where that is asked for.
+/// Prints names, with descriptions if the options ask for them.
 pub fn list(options: Options) -> anyhow::Result<()> {
     let groups = groups()?;
     if options.words.is_empty() {
@@ -49,7 +49,7 @@ pub fn list(options: Options) -> anyhow::Result<()> {
         .iter()
         .map(|word| word.to_lowercase())
         .collect();
-    // In the plural or the singular.
+    // The word may be in the plural or the singular.
     let is_kind = |group: &Group, word: &String| {
         group.word == word || group.word.strip_suffix('s') == Some(word)
     };
@@ -156,7 +156,7 @@ fn overview(groups: &[Group]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The first sentence of the comment that `text` begins with.
+/// Returns the first sentence of the comment at the beginning of `text`.
 fn first_comment(text: &str) -> String {
     let lines = text.lines().map_while(|line| line.strip_prefix("//"));
     let comment = lines.map(str::trim).collect::<Vec<_>>().join(" ");
@@ -166,7 +166,7 @@ fn first_comment(text: &str) -> String {
     }
 }
 
-/// Prints a heading and the names, each with what it is beside it.
+/// Prints a heading, and the names with their descriptions.
 fn section(heading: &str, rows: Vec<[String; 2]>) -> Result<(), Error> {
     let width = rows.iter().map(|[name, _]| name.len()).max().unwrap_or(0);
     cli::print(heading)?;
@@ -179,7 +179,7 @@ fn section(heading: &str, rows: Vec<[String; 2]>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The columns to fill: those of the terminal, if they are neither few nor many.
+/// Returns the number of columns to fill: the width of the terminal, within bounds.
 fn columns() -> usize {
     output_columns().map_or(80, |columns| columns.clamp(60, 100))
 }

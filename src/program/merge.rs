@@ -10,11 +10,10 @@ use residual_zoo::{cli, experiment};
 
 /// Make one TokenFormer of two, with the parameter tokens of both
 ///
-/// The models may differ in their numbers of parameter tokens only; their embeddings and norms must be
-/// equal. The attention to the parameters is scaled for the larger number of tokens, so that each
-/// Pattention gives the sum of both. Of two models that were tuned from one by `train --tune`, only the
-/// new tokens are put together. The new run has not trained; `generate` and `evaluate` read it, and
-/// `train` starts from it.
+/// The models may differ only in their numbers of parameter tokens; their embeddings and norms must be equal. The
+/// attention to the parameters is scaled for the larger number of tokens, so that each Pattention gives the sum of
+/// both. If `train --tune` tuned both models from the same one, only the new tokens are merged. The new run is
+/// untrained; `generate` and `evaluate` read it, and `train` starts from it.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   residual-zoo merge runs/a runs/b --run runs/both
@@ -28,7 +27,7 @@ pub struct Options {
     /// The directory of the new run
     #[arg(long, value_name = "DIR")]
     run: PathBuf,
-    /// What all values are multiplied by: 1 gives the sum of both models in each Pattention, 0.5 their mean
+    /// Factor of all values: 1 gives the sum of both models in each Pattention, 0.5 their mean
     #[arg(
         long,
         value_name = "FACTOR",

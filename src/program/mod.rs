@@ -1,4 +1,4 @@
-//! The commands of the program, a file each.
+//! The commands of the program, one per file.
 
 mod bench;
 mod compare;
@@ -65,7 +65,7 @@ enum Command {
     Import(import::Options),
     Merge(merge::Options),
     Export(export::Options),
-    /// Print the script by which a shell completes commands, options and names
+    /// Print the script with which a shell completes commands, options and names
     ///
     /// Bash: add `source <(residual-zoo completions bash)` to ~/.bashrc. Zsh: save the script as _residual-zoo in a
     /// directory of $fpath. Fish: save it as ~/.config/fish/completions/residual-zoo.fish.
@@ -127,7 +127,7 @@ pub fn main() -> ExitCode {
     cli::report(done)
 }
 
-/// The version, the commit and the backends of this program.
+/// Returns the version, the commit and the backends of this program.
 fn version() -> String {
     let backends = BackendKind::compiled();
     let backends: Vec<&str> = backends.iter().map(|kind| kind.feature()).collect();
@@ -139,8 +139,8 @@ fn version() -> String {
     )
 }
 
-/// The experiment of this name, or the one in this file, at `scale` or else at `usual`; with the name of its scale, if it has
-/// scales. `None` if it is no experiment.
+/// Returns the experiment of this name or in this file, at `scale` or else at `usual`, with the name of its scale, if
+/// it has scales. `None` if it is not an experiment.
 fn experiment_of(
     path: &Path,
     scale: Option<&str>,
@@ -162,13 +162,13 @@ fn experiment_of(
     Ok(Some((experiment, scale.map(str::to_owned))))
 }
 
-/// The error of an experiment where a run file is needed.
+/// Makes the error of an experiment where a run file is needed.
 fn an_experiment(name: &str) -> ConfigError {
     let problem = format!("is an experiment; run it by `residual-zoo experiment {name}`");
     ConfigError::new(name, problem)
 }
 
-/// Reads the run file CONFIG, or the one of that name that is part of the program.
+/// Reads the run file CONFIG, or the built-in run file of that name.
 fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
     if config.join("config.ron").exists() {
         let file = cli::quoted_path(&config.join("config.ron"));
@@ -201,8 +201,8 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
     Ok(RunConfig::parse(text, config)?)
 }
 
-/// The error of the file `config` that is no run: that it is an experiment, or what is wrong in it, as an experiment if that
-/// comes later in the file.
+/// Makes the error of the file `config`, which does not parse as a run. It says so if the file is an experiment.
+/// Otherwise, the file is parsed as a run and as an experiment, and the error that comes later in the file counts.
 fn not_a_run(config: &Path, error: RunError) -> anyhow::Error {
     let RunError::Parse { .. } = error else {
         return error.into();
@@ -219,14 +219,14 @@ fn not_a_run(config: &Path, error: RunError) -> anyhow::Error {
     }
 }
 
-/// Like [`read_config`], with the assignments of `--set`. Where they do not fit, the error has the name of the file, one of
-/// several.
+/// Reads a run file like [`read_config`], with the assignments of `--set`. If they do not fit, the error names the
+/// file, because there may be several.
 fn read_set(path: &Path, set: &[String]) -> anyhow::Result<RunConfig> {
     let set = read_config(path)?.set(set);
     Ok(set.map_err(|error| Error::from(error).in_file(path))?)
 }
 
-/// The config in the file `path` of a run that may have been moved: its tokenizer is beside it.
+/// Returns the config in the file `path` of a run, with the tokenizer beside it. The run may have been moved.
 fn with_tokenizer_beside(mut config: RunConfig, path: &Path) -> RunConfig {
     let beside = path.with_file_name("tokenizer.json");
     if let TokenizerConfig::File(file) = &mut config.data.tokenizer
@@ -240,14 +240,14 @@ fn with_tokenizer_beside(mut config: RunConfig, path: &Path) -> RunConfig {
     config
 }
 
-/// Where a model comes from that has not been trained in the directory of its run.
+/// The origin of a model that was not trained in the directory of its run.
 enum Untrained {
     Imported,
     Merged(PathBuf, PathBuf),
 }
 
 impl Untrained {
-    /// Returns where the model of `run` comes from; `None` if it was trained there.
+    /// Returns the origin of the model of `run`; `None` if it was trained there.
     fn of(run: &Path, config: &RunConfig) -> Option<Self> {
         if config.data.source == Source::Imported {
             return Some(Self::Imported);
@@ -272,7 +272,7 @@ impl Untrained {
     }
 }
 
-/// Such as `was merged from runs/a and runs/b`.
+/// Formats the origin, such as `was merged from runs/a and runs/b`.
 impl fmt::Display for Untrained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -284,7 +284,7 @@ impl fmt::Display for Untrained {
     }
 }
 
-/// Endings of texts, which are no configs.
+/// Endings of texts, which are not configs.
 const TEXTS: [&str; 6] = ["txt", "md", "jsonl", "gz", "zst", "parquet"];
 
 /// Refuses paths outside of `run` in the data of its config. The user's own options are trusted.
@@ -299,18 +299,18 @@ fn check_paths(run: &Path, data: &DataConfig, own: &DataArgs) -> Result<(), RunE
     run_dir::check_paths(run, &data)
 }
 
-/// The error of `--allow-paths` without a run.
+/// Makes the error of `--allow-paths` without a run.
 fn paths_of_no_run() -> ConfigError {
     let problem = "has no effect, because only the paths of a run are checked; leave it out";
     ConfigError::new("--allow-paths", problem)
 }
 
-/// The error of a model that is too large, for a command with `--force`.
+/// Makes the error of a model that is too large, for a command with `--force`.
 fn or_force(ConfigError { field, problem }: ConfigError) -> ConfigError {
     ConfigError::new(field, problem + ", or insist with `--force`")
 }
 
-/// Notes on what the user may not have meant.
+/// Returns notes on probable mistakes.
 fn notes(config: &RunConfig, basis: &Basis) -> Vec<String> {
     let warm_up = long_warm_ups([("", &config.train)]).into_iter();
     let warm_up = warm_up.map(|note| format!("note: {note}"));
@@ -318,7 +318,7 @@ fn notes(config: &RunConfig, basis: &Basis) -> Vec<String> {
     warm_up.chain(passes).collect()
 }
 
-/// A note about a run that sees its training tokens again and again.
+/// Returns a note about a run that sees its training tokens many times.
 fn passes_note(config: &RunConfig, basis: &Basis) -> Option<String> {
     let passes = basis.passes(tokens(config))?;
     (passes > MOST_PASSES).then(|| {
@@ -330,7 +330,7 @@ fn passes_note(config: &RunConfig, basis: &Basis) -> Option<String> {
     })
 }
 
-/// The note of [`passes_note`] on the run that has the most passes of several, which are given by name.
+/// Returns the [`passes_note`] of the run with the most passes, with its name if there are several runs.
 fn passes_note_of(runs: &[(String, RunConfig)], bases: &[Basis]) -> Option<String> {
     let passes = |((_, config), basis): &(&(String, RunConfig), &Basis)| {
         basis.passes(tokens(config)).unwrap_or(0.0)
@@ -345,12 +345,13 @@ fn passes_note_of(runs: &[(String, RunConfig)], bases: &[Basis]) -> Option<Strin
     })
 }
 
-/// Tokens, or images, that a run trains.
+/// Returns the number of tokens, or images, that a run trains on.
 fn tokens(config: &RunConfig) -> f64 {
     config.train.steps as f64 * config.tokens_per_step() as f64
 }
 
-/// Returns the words before the tokens of a step and of a run: `at most ` if a curriculum begins with shorter sequences.
+/// Returns the words before the tokens of a step and of a run: `at most ` if a curriculum begins with shorter
+/// sequences.
 fn at_most(config: &RunConfig) -> &'static str {
     match &config.data.source {
         Source::Copying(copying) if copying.last_level() > 0 => "at most ",
@@ -358,7 +359,7 @@ fn at_most(config: &RunConfig) -> &'static str {
     }
 }
 
-/// A note about a model whose memory is estimated too low.
+/// Returns a note about a model whose memory is estimated too low.
 fn memory_note(config: &RunConfig) -> Option<&'static str> {
     let (PlacedConnection::PerSublayer(connection) | PlacedConnection::PerLayer(connection)) =
         config.model.connection.as_ref()?;
@@ -368,17 +369,17 @@ fn memory_note(config: &RunConfig) -> Option<&'static str> {
     )
 }
 
-/// The passes over the training tokens that need no note.
+/// The most passes over the training tokens without a note.
 const MOST_PASSES: f64 = 100.0;
 
-/// The name of the run in the directory `run`: the last part of its path.
+/// Returns the name of the run in the directory `run`: the last part of its path.
 fn name_of_run(run: &Path) -> anyhow::Result<String> {
     let path = std::path::absolute(run)?;
     let name = path.file_name().unwrap_or_default();
     Ok(name.to_string_lossy().into_owned())
 }
 
-/// A name for the run file CONFIG: `gpt2-smoke` for `experiments/gpt2/smoke.ron`.
+/// Returns a name for the run file CONFIG: `gpt2-smoke` for `experiments/gpt2/smoke.ron`.
 fn name_of(config: &Path) -> String {
     let stem = |path: Option<&std::ffi::OsStr>| path.map(|p| p.to_string_lossy().into_owned());
     let family = config.parent().and_then(|parent| stem(parent.file_name()));
@@ -387,7 +388,7 @@ fn name_of(config: &Path) -> String {
     name.collect::<Vec<_>>().join("-")
 }
 
-/// The directory of the runs of CONFIG: `runs/gpt2-smoke`.
+/// Returns the directory of the runs of CONFIG: `runs/gpt2-smoke`.
 fn default_directory(config: &Path) -> PathBuf {
     PathBuf::from("runs").join(name_of(config))
 }

@@ -16,13 +16,13 @@ use residual_zoo::{RunConfig, builtin};
 
 use super::{at_most, experiment_of, memory_note, passes_note_of, read_config};
 
-/// Estimate what a run will take: parameters, FLOPs, memory, and time on one or several devices
+/// Estimate the cost of a run: parameters, FLOPs, memory, and time on one or several devices
 ///
-/// Times follow from the FLOPs of the run and the FLOP/s that a device sustains, which is a share of
-/// its peak. Without --tflops they are those of matrix products on this machine, which no run reaches.
+/// Times follow from the FLOPs of the run and the FLOP/s that a device sustains, which is a share of its peak. Without
+/// --tflops, the speed of matrix products on this machine is used, which no run reaches.
 ///
-/// Parameters and FLOPs hold for the vocabulary in the table. It is that of the data, unless they would have to be
-/// downloaded or are large: then a note says what was assumed.
+/// Parameters and FLOPs hold for the vocabulary in the table. It is the vocabulary of the data. If the data are large
+/// or would have to be downloaded, a note states the assumed vocabulary.
 #[derive(Args, Debug)]
 #[command(after_long_help = "Examples:
   residual-zoo plan gpt2/shakespeare-cpu --memory
@@ -53,7 +53,7 @@ pub struct Options {
     /// Tokens that a device trains per second, in place of --tflops
     #[arg(long, value_name = "TOKENS")]
     tokens_per_second: Option<f64>,
-    /// Bandwidth between devices, to add the time in which gradients are summed [default: left out]
+    /// Bandwidth between devices, to add the time to sum gradients [default: left out]
     #[arg(long, value_name = "GBIT/S")]
     gbit: Option<f64>,
     /// Also estimate the memory of a device, from steps of smaller copies of each model
@@ -65,13 +65,13 @@ pub struct Options {
     backend: BackendArgs,
 }
 
-/// What a run takes.
+/// The cost of a run.
 struct Plan {
     parameters: f64,
     tokens: f64,
     flops: f64,
     steps: f64,
-    /// Sequences in a step.
+    /// Number of sequences in a step.
     sequences: usize,
 }
 
@@ -80,7 +80,7 @@ impl Plan {
         let cost = Trial::new(config, basis.vocabulary)?.cost();
         let steps = config.train.steps as f64;
         let tokens = steps * config.tokens_per_step() as f64;
-        // Layers that are run again cost another forward pass.
+        // Recomputed layers cost another forward pass.
         let again = match config.train.recompute {
             Some(_) => 4.0 / 3.0,
             None => 1.0,
@@ -94,7 +94,7 @@ impl Plan {
         })
     }
 
-    /// Seconds on `devices` devices; `None` if a step has fewer sequences than that.
+    /// Returns the seconds on `devices` devices; `None` if a step has fewer sequences than devices.
     fn seconds(&self, devices: usize, speed: Speed, gbit: Option<f64>) -> Option<f64> {
         let alone = match speed {
             Speed::Flops(rate) => self.flops / rate,
@@ -108,7 +108,7 @@ impl Plan {
     }
 }
 
-/// How fast a device is.
+/// The speed of a device.
 #[derive(Clone, Copy)]
 enum Speed {
     Flops(f64),
@@ -129,7 +129,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     let kind = options.backend.kind()?;
     let (runs, scale) = runs(&options)?;
     let bases = bases(&runs)?;
-    // The runs of a file differ in what is compared, which precision is not.
+    // The runs of a file share their precision, because they do not compare it.
     let precision = runs
         .first()
         .map(|(_, config)| config.train.precision)
@@ -183,7 +183,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
             row.push(memory.unwrap_or_else(|| "–".into()).into());
         }
         if options.memory {
-            // Of 4 bytes each.
+            // Each moment has 4 bytes.
             let moments = config.train.optimizer.moments() as f64;
             row.push(bytes(4.0 * moments * plan.parameters).into());
         }
@@ -242,7 +242,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The vocabulary of each run, with which its config is valid.
+/// Returns the vocabulary of each run. The run's config is valid with it.
 fn bases(runs: &[(String, RunConfig)]) -> anyhow::Result<Vec<Basis>> {
     let data: Vec<_> = runs.iter().map(|(_, config)| &config.data).collect();
     let bases = Basis::of_each(&data, &Interrupter::new())?;
@@ -256,7 +256,8 @@ fn bases(runs: &[(String, RunConfig)]) -> anyhow::Result<Vec<Basis>> {
     Ok(bases)
 }
 
-/// What the memory is estimated for: each precision that the backend has, with and without recomputation.
+/// Returns the variants for which memory is estimated: each precision that the backend has, with and without
+/// recomputation.
 fn memory_choices(options: &Options, kind: BackendKind) -> Vec<(Precision, Option<Recompute>)> {
     let has = |precision: &Precision| {
         options.memory && check_precision(kind, options.backend.gpu, *precision).is_ok()
@@ -267,7 +268,7 @@ fn memory_choices(options: &Options, kind: BackendKind) -> Vec<(Precision, Optio
         .collect()
 }
 
-/// How fast a device is with products in `precision`, and a line that says where that comes from.
+/// Returns the speed of a device for products in `precision`, and a line with the origin of this speed.
 fn speed(
     options: &Options,
     kind: BackendKind,
@@ -300,7 +301,8 @@ fn speed(
 /// Runs by name.
 type Named = Vec<(String, RunConfig)>;
 
-/// The runs in a file; of an experiment those that are trained, without their seeds, and its scale if it is of the zoo.
+/// Returns the runs in a file. For an experiment, these are the trained runs, without their seeds, and its scale if it
+/// has one.
 fn runs(options: &Options) -> anyhow::Result<(Named, Option<String>)> {
     let path = &options.path;
     let Some((mut experiment, scale)) = experiment_of(path, options.scale.as_deref(), "paper")?
@@ -332,7 +334,7 @@ fn runs(options: &Options) -> anyhow::Result<(Named, Option<String>)> {
     }
 }
 
-/// A time in at most two units.
+/// Formats a time in at most two units.
 fn time(seconds: f64) -> String {
     let (days, years) = (seconds / 86_400.0, seconds / (365.25 * 86_400.0));
     match () {

@@ -23,13 +23,13 @@ pub struct Options {
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
     /// The vertical axis. `bits_per_byte` is the validation loss per byte of text, which compares runs with different
-    /// tokenizers [default: valid_loss; if the runs have different tokens, bits_per_byte where it is known]
+    /// tokenizers [default: valid_loss; bits_per_byte if the runs have different tokens and it is known]
     #[arg(long, value_parser = CURVES)]
     y: Option<String>,
     /// The horizontal axis
     #[arg(long, default_value = "tokens", value_parser = ["steps", "tokens", "flops", "seconds"])]
     x: String,
-    /// Draw runs that differ only in their seed as one line: their mean, in a band of their range
+    /// Draw runs that differ only in their seed as one line: their mean, with a band of their range
     #[arg(long)]
     mean: bool,
     /// The file to write: .svg, .html or .csv
@@ -47,7 +47,7 @@ pub fn plot(options: Options) -> anyhow::Result<()> {
     }
     let mut runs = Vec::new();
     for run in &options.runs {
-        // Names what is no run, before its metrics are missing.
+        // Reports a path that is not a run before its metrics are missing.
         let config = run_dir::read_config(run)?;
         let config = with_tokenizer_beside(config, &run.join(run_dir::CONFIG));
         runs.push((curve(run, &config)?, config.data));
@@ -79,7 +79,7 @@ pub fn plot(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The curve of the run in a directory.
+/// Returns the curve of the run in a directory.
 fn curve(run: &Path, config: &RunConfig) -> anyhow::Result<Curve> {
     let name = run.display().to_string();
     if let Some(untrained) = Untrained::of(run, config) {
@@ -123,7 +123,7 @@ fn curve(run: &Path, config: &RunConfig) -> anyhow::Result<Curve> {
     })
 }
 
-/// Returns the quantity to draw: the one that was asked for, or one that compares these runs.
+/// Returns the quantity to draw: the requested one, or one that compares these runs.
 fn vertical(options: &Options, runs: &mut [(Curve, DataConfig)]) -> anyhow::Result<String> {
     let loss = "valid_loss".to_owned();
     let curves: Vec<Curve> = runs.iter().map(|(run, _)| run.clone()).collect();
@@ -146,7 +146,7 @@ fn vertical(options: &Options, runs: &mut [(Curve, DataConfig)]) -> anyhow::Resu
     Ok(BITS_PER_BYTE.to_owned())
 }
 
-/// The bytes of text per validation token of a run, from its data, which must be the same as when it was trained.
+/// Returns the bytes of text per validation token of a run, from its data. The data must be unchanged since training.
 fn bytes_per_token(run: &Path, data: &DataConfig, stop: &Interrupter) -> anyhow::Result<f64> {
     let problem = |problem: &str| ConfigError::new(run.display().to_string(), problem);
     // The remedies of this error are options of other commands.
@@ -168,7 +168,7 @@ fn bytes_per_token(run: &Path, data: &DataConfig, stop: &Interrupter) -> anyhow:
     bytes.ok_or_else(|| problem("has data that are no text, so there are no bytes").into())
 }
 
-/// The points as CSV; with means, also their range.
+/// Returns the points as CSV; with means, also their range.
 fn table(chart: &Chart, x: &str, y: &str) -> String {
     let has_bands = chart.series.iter().any(|series| !series.band.is_empty());
     let mut head = vec!["run", x, y];

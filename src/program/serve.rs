@@ -19,9 +19,8 @@ use super::{name_of_run, or_force};
 
 /// Answer requests for completions over HTTP, from a run's model
 ///
-/// The interface is that of OpenAI: /v1/models and /v1/completions. A page at / takes a prompt and
-/// shows the tokens as they come. Requests of all clients are computed together. Ctrl-C lets those
-/// that run end, and stops.
+/// The interface follows OpenAI's: /v1/models and /v1/completions. A page at / takes a prompt and shows the tokens as
+/// they come. Requests of all clients are computed together. Ctrl-C waits for running requests to end, and stops.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   residual-zoo serve runs/gpt2
@@ -34,11 +33,11 @@ pub struct Options {
     /// The port to listen at; 0 takes a free one
     #[arg(long, default_value_t = 8000)]
     port: u16,
-    /// The address to listen at; 0.0.0.0 is reached from other machines
+    /// The address to listen at; with 0.0.0.0, other machines reach the server
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_parser = address)]
     host: IpAddr,
-    /// A file with a key in its first line, which clients have to send as `Authorization: Bearer KEY` [default: anyone who
-    /// reaches the address is answered]
+    /// A file with a key in its first line. Clients must send it as `Authorization: Bearer KEY` [default: the server
+    /// answers everyone who reaches it]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// The name of the model for clients [default: the name of the run directory]
@@ -47,13 +46,13 @@ pub struct Options {
     /// Sequences that are continued at once, 1 to 1024. Each needs memory for its context
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = cli::number(1, 1024))]
     batch: u32,
-    /// Sequences that may wait or be continued, 1 to 65536; more are refused with status 429
+    /// Sequences that may wait or be continued, 1 to 65536; further ones are refused with status 429
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = cli::number(1, 65536))]
     queue: u32,
-    /// Most tokens of a completion, 1 to 1000000. When the context is full, the model goes on from its newest half
+    /// Most tokens of a completion, 1 to 1000000. When the context is full, the model continues from its newest half
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = cli::number(1, 1_000_000))]
     max_tokens: u32,
-    /// Seconds that requests have to end when the server is stopped
+    /// Seconds that running requests may take after the server is stopped
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     grace: u32,
     /// Go on even if this machine's memory cannot hold the model or the contexts of all sequences
@@ -111,13 +110,13 @@ pub fn serve(options: Options) -> anyhow::Result<()> {
         }
         let step = checkpoint::step_of(checkpoint);
         let step = step.map_or(String::new(), |step| format!(", step {step},"));
-        // Nobody has to read it.
+        // An error is ignored, because nobody needs to read this line.
         let _ = cli::print(&format!("serving {name}{step} at http://{address}"));
     })?;
     Ok(())
 }
 
-/// An IP address, or `localhost`.
+/// Parses an IP address, or `localhost`.
 fn address(text: &str) -> Result<IpAddr, String> {
     match text {
         "localhost" => Ok(Ipv4Addr::LOCALHOST.into()),
@@ -127,7 +126,7 @@ fn address(text: &str) -> Result<IpAddr, String> {
     }
 }
 
-/// The first line of the file `path`.
+/// Reads the first line of the file `path`.
 fn key(path: &Path) -> anyhow::Result<String> {
     check_is_file(path)?;
     let unread = |error| RunError::io("read", path)(error);
@@ -151,5 +150,5 @@ fn key(path: &Path) -> anyhow::Result<String> {
     Ok(key)
 }
 
-/// More bytes than a key has.
+/// A size that no key reaches, in bytes.
 const MOST_KEY: u64 = 1024;

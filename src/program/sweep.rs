@@ -10,15 +10,15 @@ use super::{experiment_of, name_of, read_config};
 
 /// Try values of some fields and find the best: grids, ranges, random draws, successive halving
 ///
-/// Every combination of values is trained for every seed. The report draws the loss over each field, marks the
-/// best, and warns when it is at the edge of a range. Runs are shared with experiments and not repeated.
-/// Ctrl-C stops and saves; the same command (without --force) continues.
+/// Every combination of values is trained for every seed. The report draws the loss over each field, marks the best,
+/// and warns if it is at the edge of a range. Runs are shared with experiments and not repeated. Ctrl-C stops and
+/// saves; the same command (without --force) continues.
 #[derive(Args)]
 #[command(after_long_help = "Example:
   residual-zoo sweep gpt2/smoke --seeds 2 \\
     --over train.learning_rate=1e-4..1e-1:log:4")]
 pub struct Options {
-    /// A run file, or an experiment or its file, whose runs are all swept
+    /// A run file, or an experiment or its file. All its runs are swept
     #[arg(value_name = "CONFIG|EXPERIMENT")]
     file: PathBuf,
     /// The scale, of an experiment that has several [default: smoke, or else the first one]

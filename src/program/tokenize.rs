@@ -12,7 +12,7 @@ use residual_zoo::report::{si, sig};
 
 use super::read_config;
 
-/// Tokenize a text, into the cache that training reads, and print what is in it
+/// Tokenize a text into the cache that training reads, and print a summary
 ///
 /// The text may be larger than memory. If the command is stopped, the same command
 /// continues where it left off. The cache is in the user's cache directory, under
@@ -36,7 +36,7 @@ pub struct Options {
 pub fn tokenize(options: Options) -> anyhow::Result<()> {
     let config = match &options.config {
         Some(file) => read_config(file)?,
-        // Only its data matter.
+        // Only the data of this config matter.
         None => RunConfig {
             data: DataConfig::default(),
             ..read_config(Path::new("gpt2/smoke"))?
@@ -102,7 +102,7 @@ pub fn tokenize(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a text has no fields: it is one file, which is neither JSON lines nor Parquet.
+/// Whether a text has no fields: it is one file, neither JSON lines nor Parquet.
 fn is_plain(source: &Source) -> bool {
     let has_fields = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -115,7 +115,7 @@ fn is_plain(source: &Source) -> bool {
     }
 }
 
-/// A tokenizer as `--tokenizer` has it.
+/// Formats a tokenizer as an argument of `--tokenizer`.
 fn named(tokenizer: &TokenizerConfig) -> String {
     match tokenizer {
         TokenizerConfig::Bytes => "bytes".into(),

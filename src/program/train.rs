@@ -50,8 +50,8 @@ pub struct Options {
     /// Resume the run in this directory with its own config
     #[arg(long, value_name = "RUN", conflicts_with_all = ["run", "init_from"])]
     resume: Option<PathBuf>,
-    /// Only check the config, the data, first weights and a run that is there already, and print parameters, tokens and
-    /// passes; nothing is trained or written
+    /// Only check the config, the data, the first weights and an existing run, and print parameters, tokens and passes;
+    /// nothing is trained or written
     #[arg(long)]
     check: bool,
     /// Continue even if config, data or backend have changed (noted in history.jsonl)
@@ -60,30 +60,28 @@ pub struct Options {
     /// Follow the paths in the config of RUN, wherever they lead; only for runs that you trust
     #[arg(long)]
     allow_paths: bool,
-    /// Train even if this machine's memory cannot hold the model or a step of it
+    /// Train even if this machine's memory cannot hold the model or a step
     #[arg(long)]
     force: bool,
     /// Set a field, such as train.steps=100 or model.n_layer=2; repeat it for several. `residual-zoo describe CONFIG`
     /// shows all fields
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// The run directory; a run that is there already continues [default: runs/ and the name of
-    /// the RON file]
+    /// The run directory; an existing run continues [default: runs/ and the name of the RON file]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
-    /// Start from the weights of another run, by default of its newest checkpoint. It may be of a smaller
-    /// TokenFormer or, with --init-by grow-fresh, of a narrower GPT-2; a TokenFormer can start from
-    /// a GPT-2 of its sizes
+    /// Start from the weights of another run, by default of its newest checkpoint. It may be of a smaller TokenFormer
+    /// or, with --init-by grow-fresh, of a narrower GPT-2; a TokenFormer can start from a GPT-2 of its sizes
     #[arg(long, value_name = "RUN")]
     init_from: Option<PathBuf>,
     /// The checkpoint of --init-from: a number of steps, `best` (the lowest validation loss) or `newest`
     #[arg(long, value_name = "STEP|best|newest", requires = "init_from", default_value_t = Choice::Newest)]
     init_checkpoint: Choice,
-    /// How the weights of --init-from become the first ones
+    /// The way in which the weights of --init-from become the first weights
     #[arg(long, value_name = "HOW", value_enum, requires = "init_from", default_value_t = InitBy::Grow)]
     init_by: InitBy,
-    /// Train only new parameter tokens of a TokenFormer: N in each of Q, K, V and O, and M in the feed-forward network (N
-    /// without M). All weights of --init-from stay as they are
+    /// Train only new parameter tokens of a TokenFormer: N in each of Q, K, V and O, and M in the feed-forward network
+    /// (N without M). All weights of --init-from stay as they are
     #[arg(long, value_name = "new_tokens=N[,M]", requires = "init_from")]
     tune: Option<String>,
     #[command(flatten)]
@@ -94,14 +92,14 @@ pub struct Options {
     display: DisplayArgs,
 }
 
-/// The number of frozen parameters of a model that is tuned by others.
+/// Returns the number of frozen parameters of a tuned model.
 fn frozen(config: &RunConfig, vocabulary: Vocabulary) -> Option<usize> {
     let field = config.model.tuned()?;
     let plain = config.clone().set(&[format!("model.{field}=None")]).ok()?;
     Some(plain.model.cost(vocabulary).params.total())
 }
 
-/// Checks that `model` has parameter tokens, and that the run whose weights it takes has not been tuned.
+/// Checks that `model` has parameter tokens, and that the run that provides its weights has not been tuned.
 fn check_tune(model: &ModelConfig, first: Option<&Path>) -> anyhow::Result<()> {
     let wrong = |problem: String| Err(ConfigError::new("--tune", problem).into());
     if !matches!(model.plain(), Some(Zoo::TokenFormer(_))) {
@@ -127,7 +125,7 @@ fn check_tune(model: &ModelConfig, first: Option<&Path>) -> anyhow::Result<()> {
     }
 }
 
-/// What `--tune` sets: `new_tokens=8,32`.
+/// Returns the assignment of `--tune`: `new_tokens=8,32`.
 fn added_tokens(tune: &str) -> Result<String, ConfigError> {
     let wrong = || {
         let problem = format!(
@@ -173,7 +171,7 @@ pub fn train(options: Options) -> anyhow::Result<()> {
         Some(team) => {
             let followed = follow(&options, team);
             if let Err(error) = &followed {
-                // The others wait for this process, so all of them end.
+                // The other processes wait for this one, so all of them end.
                 cli::report(Err(anyhow!(
                     "rank {} of {}: {error:#}",
                     team.rank(),
@@ -186,9 +184,9 @@ pub fn train(options: Options) -> anyhow::Result<()> {
     }
 }
 
-/// Trains as one of the processes that do what the leader says.
+/// Trains as one of the processes that follow the leader.
 fn follow(options: &Options, team: Team) -> anyhow::Result<()> {
-    // The leader is told as well, and ends this process when it has saved.
+    // The leader gets the signal too, and ends this process after it has saved.
     on_stop(|_| {})?;
     let Some(start) = team::start::<ModelConfig>(team) else {
         return Ok(());
@@ -203,7 +201,8 @@ fn follow(options: &Options, team: Team) -> anyhow::Result<()> {
     )?)
 }
 
-/// The backend, and the GPU: that of the process's index on its machine if there are several processes.
+/// Returns the backend and the GPU. If there are several processes, it is the GPU of the process's index on its
+/// machine.
 fn device(options: &Options, team: Option<Team>) -> anyhow::Result<(BackendKind, Option<usize>)> {
     let kind = options.backend.kind()?;
     let is_gpu = matches!(
@@ -311,7 +310,7 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    // The dashboard leaves the screen as it was, so these lines stay above what comes after it.
+    // The dashboard restores the screen, so these lines stay above later output.
     if display != Display::Quiet {
         for line in describe(&config, &corpus, kind).lines() {
             print(&cli::wrapped(line, "  "));
@@ -347,7 +346,7 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How the run ended, and its last validation.
+/// Describes the end of the run, and its last validation.
 fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
     let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
     let time = duration(Duration::from_secs_f64(seconds));
@@ -372,7 +371,7 @@ fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
         format!(", {above:.1} % above the entropy rate {:.4}", entropy.rate)
     });
     let above = above.unwrap_or_default();
-    // A stop is seldom at a validation.
+    // A stop is seldom at a validation step.
     let last = if step == Some(row.step) { "" } else { "last " };
     format!(
         "{end}: {last}validation loss at step {} {shown}{above}",
@@ -380,7 +379,7 @@ fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
     )
 }
 
-/// The first lines of a run.
+/// Returns the first lines of a run.
 fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
     let basis = Basis::of_corpus(corpus);
     let cost = config.model.cost(basis.vocabulary);
@@ -424,7 +423,7 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
     lines.join("\n")
 }
 
-/// A number of things, such as `1 step`.
+/// Formats a number of things, such as `1 step`.
 fn number(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }

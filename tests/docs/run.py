@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Words of blocks that are not run.
+# Words that mark blocks to skip, with the reason.
 NOT_RUN = {
     "torch-venv": "the parity check installs LibTorch",
     "CUDARC_CUDA_VERSION": "the last check builds for CUDA",
@@ -33,11 +33,11 @@ NOT_RUN = {
     "residual-zoo serve": "it needs a client; tests/serve does the same",
     "benches/": "it measures for minutes, on a quiet machine",
 }
-# Commands of cargo that other checks run.
+# Subcommands of cargo that other checks run.
 OTHER_CHECKS = {"test", "bench", "build", "clippy", "fmt", "doc", "deny", "install"}
 
 
-# What the examples of a command take for granted.
+# Commands that the examples of a command depend on.
 BEFORE = {
     "evaluate": "residual-zoo train gpt2/smoke --data my-text.txt --run runs/gpt2\n"
     "residual-zoo train vit/cifar-cpu --data cifar-10-batches-bin\n",

@@ -1,7 +1,7 @@
-//! Evaluation as by `lm_eval` 0.4.13.
+//! Evaluation against `lm_eval` 0.4.13.
 //!
-//! What `lm_eval` asks about documents that are meant to show differences is in `adversarial/expected.json`, which
-//! `reference.py dummy` found. The tests that need Python with `lm_eval` are ignored by default. This runs them:
+//! Some documents are made to show differences. `adversarial/expected.json` has the questions of `lm_eval` about them,
+//! from `reference.py dummy`. The tests that need Python with `lm_eval` are ignored by default. This runs them:
 //!
 //! ```sh
 //! RESIDUAL_ZOO_PYTHON=venv/bin/python cargo test --release --workspace --test evaluate -- --ignored
@@ -48,7 +48,7 @@ fn documents_are_asked_about_as_by_lm_eval() {
                 } => json!({ "texts": [[context, continuation]], "target": expected["target"] }),
                 Document::Choose { pairs, gold, .. } => {
                     let texts = pairs.iter().map(|(a, b)| json!([**a, **b]));
-                    // The target of WinoGrande is a text.
+                    // For WinoGrande, the target is a text.
                     let target = match &expected["target"] {
                         Value::Number(_) => gold.into(),
                         other => other.clone(),
@@ -73,7 +73,7 @@ fn lengths_of_choices_are_counted_in_characters() {
         Document::Choose { lengths, .. } => lengths,
         other => panic!("{other:?}"),
     };
-    // Those of Python's `len`, without the space that comes before a choice.
+    // These are lengths by Python's `len`, without the space before a choice.
     assert_eq!(lengths(1), [3, 3]);
     assert_eq!(lengths(4), [1, 1]);
     assert_eq!(lengths(13), [1, 3]);
@@ -82,7 +82,7 @@ fn lengths_of_choices_are_counted_in_characters() {
 #[test]
 #[ignore = "needs Python with torch, transformers and lm_eval"]
 fn likelihoods_and_metrics_are_those_of_lm_eval() {
-    // With its cache, lm_eval mixes up the windows of a text that repeats itself.
+    // With its cache, lm_eval confuses the windows of a text that repeats itself.
     for (from, more) in [("tasks", &[][..]), ("adversarial", &["logits_cache=false"])] {
         let place = Place::new();
         let run = place.run("run", &zoo::gpt2());
@@ -103,7 +103,7 @@ fn likelihoods_through_a_server_are_those_of_evaluate() {
         let server = Server::start(&place.path("zoo"), &[]);
         let address = format!("http://127.0.0.1:{}/v1/completions", server.port);
         let tokenizer = format!("tokenizer={:?}", place.path("exported"));
-        // The window of `evaluate` is one token longer than the context, and lm_eval leaves out another.
+        // The window of `evaluate` is one token longer than the context, and lm_eval leaves out one more.
         let length = format!("max_length={}", run.config.model.shape().context + 2);
         let more = [
             &tokenizer,
@@ -141,7 +141,7 @@ fn evaluated_for_lm_eval(place: &Place, run: &Run, from: &str) -> (Vec<Task>, Ve
     (tasks, ours)
 }
 
-/// Lets `lm_eval` evaluate `model`, an exported directory or the address of a server.
+/// Evaluates `model`, an exported directory or the address of a server, by `lm_eval`.
 fn lm_eval(place: &Place, model: &str, more: &[&str]) {
     let python = std::env::var("RESIDUAL_ZOO_PYTHON").unwrap_or("python3".into());
     let mut reference = Command::new(python);
@@ -159,7 +159,7 @@ fn lm_eval(place: &Place, model: &str, more: &[&str]) {
     println!("{}", program::ok(&mut reference));
 }
 
-/// Compares the results with those of `lm_eval` in `theirs.json`.
+/// Compares the results with the results of `lm_eval` in `theirs.json`.
 fn compare(place: &Place, tasks: &[Task], ours: &[Results]) {
     let theirs = fs::read(place.path("theirs.json")).unwrap();
     let theirs: Value = serde_json::from_slice(&theirs).unwrap();

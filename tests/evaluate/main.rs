@@ -20,7 +20,7 @@ use residual_zoo_testing::{root, runs, zoo};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The made-up samples of the public tasks.
+/// Returns the made-up samples of the public tasks.
 fn tasks() -> Vec<Task> {
     let folder = root().join("tests/evaluate/tasks");
     let names = [
@@ -46,7 +46,7 @@ fn tasks() -> Vec<Task> {
     names.map(read).into()
 }
 
-/// A byte-level BPE with an end-of-text token, whose id is not 0.
+/// Makes a byte-level BPE with an end-of-text token, whose id is not 0.
 fn tokenizer() -> Tokenizer {
     let story = fs::read_to_string(root().join("tests/evaluate/tasks/story.txt")).unwrap();
     let bpe = Tokenizer::train(&TokenizerConfig::Bpe { vocab_size: 300 }, &[&story]).unwrap();
@@ -66,7 +66,7 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// A run of `model` with random weights.
+    /// Makes a run of `model` with random weights.
     fn run(&self, name: &str, model: &residual_zoo::ModelConfig) -> Run {
         runs::untrained(model, &tokenizer(), &self.path(name));
         Run::open(self.path(name)).unwrap()
@@ -88,7 +88,7 @@ fn evaluated(run: &Run, tasks: &[Task], options: &Options) -> Vec<Results> {
     .unwrap()
 }
 
-/// The samples in a directory of results, in the order of the documents.
+/// Reads the samples in a directory of results, in the order of the documents.
 fn samples(directory: &Path, task: &str) -> Vec<Sample> {
     let text = fs::read_to_string(directory.join(format!("samples_{task}.jsonl"))).unwrap();
     let mut all: Vec<Sample> = text
@@ -100,7 +100,7 @@ fn samples(directory: &Path, task: &str) -> Vec<Sample> {
     all
 }
 
-/// The log-likelihood of the last `count` of `ids`, from the logits of the whole sequence.
+/// Computes the log-likelihood of the last `count` of `ids`, from the logits of the whole sequence.
 fn plain(run: &Run, model: &impl LanguageModel<Flex>, ids: &[u32], count: usize) -> f64 {
     let most = run.config.model.shape().context + 1;
     let ids: Vec<i32> = ids[ids.len().saturating_sub(most)..]
@@ -140,7 +140,7 @@ fn scores_are_those_of_the_whole_sequence_for_every_model() {
                         continuation,
                     } => vec![(context.into(), continuation.into())],
                     Document::Choose { pairs, .. } => pairs,
-                    // Windows are compared with lm_eval.
+                    // Windows are tested against lm_eval instead.
                     Document::Roll { .. } => continue,
                 };
                 for ((context, continuation), found) in pairs.iter().zip(&sample.log_likelihoods) {
@@ -224,7 +224,7 @@ fn a_stopped_evaluation_goes_on_where_it_was() {
         };
         match evaluate::<Flex, _>(&run, &tasks, &out, &Default::default(), &mut progress) {
             Err(Error::Stopped) => {
-                // A line that was being written counts for nothing.
+                // An incomplete line is ignored.
                 let file = out.directory.join("samples_lambada.jsonl");
                 let text = fs::read_to_string(&file).unwrap();
                 fs::write(&file, text + "{\"doc_id\": 7, \"log").unwrap();
@@ -244,7 +244,7 @@ fn a_stopped_evaluation_goes_on_where_it_was() {
     }
     let json = |name: &str| fs::read(place.path(name).join("results.json")).unwrap();
     assert_eq!(json("out"), json("whole"));
-    // Fewer documents are those that were scored, and the rest is kept.
+    // With fewer documents, their scores are reused, and the other scores are kept.
     let mut few = tasks.clone();
     few.iter_mut().for_each(|task| task.truncate(1));
     let mut calls = 0;
@@ -259,12 +259,12 @@ fn a_stopped_evaluation_goes_on_where_it_was() {
     evaluated(&run, &tasks, &out);
     evaluated(&run, &tasks[..1], &out);
     assert_eq!(json("out"), json("whole"));
-    // Another evaluation may not write there.
+    // Another evaluation holds the lock of the directory.
     let lock = residual_zoo::runs::Lock::take(&out.directory).unwrap();
     let refused = evaluate::<Flex, _>(&run, &tasks, &out, &Default::default(), &mut |_, _, _| true);
     assert!(refused.unwrap_err().to_string().contains("in use"));
     drop(lock);
-    // Other weights have other samples, and those from before are set aside.
+    // Other weights have other samples. The earlier samples are set aside.
     let other = place.run("other", &zoo::rmt());
     let others = evaluated(&other, &tasks, &out);
     assert_ne!(others[0].metrics, whole[0].metrics);
@@ -304,11 +304,11 @@ fn the_making_of_requests_is_stopped_too() {
         assert!(matches!(found, Err(Error::Stopped)));
         calls
     };
-    // As often as it asks before it scores anything, it can be stopped.
+    // The check can be stopped at each of its calls.
     let all = asked(usize::MAX);
     assert!(all > 20, "{all}");
     for most in 1..all {
-        // It also asks as long as it waits for a tokenizer, so the number of calls depends on the machine.
+        // The check also calls while it waits for a tokenizer, so the number of calls depends on the machine.
         let calls = asked(most);
         assert!(calls == most || most > 20 && calls < most, "{calls} {most}");
     }
@@ -348,7 +348,7 @@ fn empty_texts_and_single_words_are_scored_as_by_lm_eval() {
     assert!(close(metric(0, "word_perplexity"), (-hello / 2.0).exp()));
     assert!(close(metric(0, "byte_perplexity"), (-hello / 5.0).exp()));
     assert_eq!(samples(&out.directory, "texts")[1].log_likelihoods, [0.0]);
-    // What was found of it is known the next time.
+    // The samples of the document are reused the next time.
     assert_eq!(
         evaluated(
             &run,
@@ -382,7 +382,7 @@ fn samples_of_another_kind_are_not_taken_for_those_of_this_one() {
     let expected = evaluated(&run, &[task("lambada=")], &alone)[0]
         .metrics
         .clone();
-    // Without a kind, it is text.
+    // Without a kind, the file is text.
     let both = options(place.path("both"));
     evaluated(&run, &[task("")], &both);
     let found = &evaluated(&run, &[task("lambada=")], &both)[0];

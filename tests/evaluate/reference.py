@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What lm_eval finds of a model, for tests/evaluate.
+"""Evaluates a model by lm_eval, for tests/evaluate.
 
     reference.py MODEL TASKS OUT [KEY=VALUE...]
 
 MODEL is an exported directory, run by transformers, or the address of a server with the API of OpenAI,
-http://HOST:PORT/v1/completions; `dummy` makes up its answers. Further arguments are those of lm_eval's model. TASKS is a folder with JSON lines, one file for each task. OUT gets the metrics and the samples as JSON. The tasks are those
-of lm_eval itself, with these files as their data.
+http://HOST:PORT/v1/completions; `dummy` makes up its answers. Further arguments go to lm_eval's model. TASKS is a
+folder with JSON lines, one file for each task. OUT gets the metrics and the samples as JSON. The tasks are lm_eval's
+own, with these files as their data.
 """
 
 import json
@@ -28,7 +29,7 @@ OFFICIAL = {
 
 
 def asked(sample):
-    """What lm_eval asks about a document: texts, then the words and bytes of a text, or the right choice."""
+    """Returns the questions of lm_eval about a document: texts, then the words and bytes of a text, or the right choice."""
     texts = [list(arguments) for arguments in sample["arguments"]]
     if "word_perplexity" in sample:
         return {"texts": texts, "words": sample["word_perplexity"][1], "bytes": sample["byte_perplexity"][1]}

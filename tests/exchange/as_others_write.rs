@@ -1,4 +1,5 @@
-//! Directories as other programs write them: `null` for what is not set, added tokens in files of their own.
+//! Directories as other programs write them: `null` for fields that are not set, and added tokens in files of their
+//! own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +12,10 @@ use tempfile::TempDir;
 
 use crate::{tokenizer, write_run};
 
-/// The ids of the table; the tokenizer has 271.
+/// Number of ids in the table; the tokenizer has 271.
 const TABLE: usize = 300;
 
-/// A folder with an exported model.
+/// Exports a model to a folder.
 fn exported(model: &residual_zoo::ModelConfig) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let (run, out) = (folder.path().join("run"), folder.path().join("out"));
@@ -31,7 +32,7 @@ fn write(path: &Path, value: &Value) {
     fs::write(path, value.to_string()).unwrap();
 }
 
-/// The model and the ids of a text, or the error.
+/// Returns the model and the ids of a text, or the error.
 fn imported(out: &Path) -> Result<(String, Vec<u32>), String> {
     let imported = import(out, &ImportOptions::default()).map_err(|error| error.to_string())?;
     let ids = imported.tokenizer.encode("the cat<|endoftext|>").unwrap();
@@ -69,7 +70,7 @@ fn everything_that_may_be_left_out_can_be_null_at_once() {
     let expected = imported(&out).unwrap();
     let file = out.join("config.json");
     let mut config = read(&file);
-    // These are what the model has; the rest are defaults, or of no use here.
+    // The model needs these fields; the rest are defaults, or unused.
     let needed = [
         "model_type",
         "vocab_size",
@@ -126,7 +127,7 @@ fn a_model_without_a_type_is_known_by_its_class() {
     assert!(error.contains("is without model_type"), "{error}");
 }
 
-/// The ids of `text` and the notes, with a file beside the tokenizer.
+/// Returns the ids of `text` and the notes, with a file beside the tokenizer.
 fn with(file: &str, content: &Value, text: &str) -> Result<(Vec<u32>, Vec<String>), String> {
     let (_folder, out) = exported(&zoo::gpt2());
     write(&out.join(file), content);
@@ -157,7 +158,7 @@ fn tokens_in_files_beside_the_tokenizer_are_added() {
     assert_eq!(ids, [272, 271]);
 }
 
-/// The right values are those of `transformers` 5.23.
+/// The expected values come from `transformers` 5.23.
 #[test]
 fn of_two_lists_of_special_tokens_one_is_read() {
     let (e, a) = ("extra_special_tokens", "additional_special_tokens");

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{tokenizer, write_run};
 
-/// A folder with an exported GPT-2.
+/// Exports a GPT-2 to a folder.
 fn exported() -> (TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let (run, out) = (folder.path().join("run"), folder.path().join("out"));
@@ -21,7 +21,7 @@ fn exported() -> (TempDir, std::path::PathBuf) {
     (folder, out)
 }
 
-/// Expects an error with each of `says`, in one line.
+/// Expects a one-line error with each of `says`.
 fn refused(path: &Path, says: &[&str]) {
     let error = import(path, &ImportOptions::default()).err();
     let error = error
@@ -70,7 +70,7 @@ fn tensors_that_do_not_fit_are_listed() {
         "\"n_layer\": 2",
         "\"n_layer\": 2000000",
     );
-    // So many parameters do not fit into the file.
+    // A file of this size cannot hold so many parameters.
     refused(&out, &["model.safetensors", "parameters"]);
     let (_folder, out) = exported();
     change(
@@ -81,7 +81,7 @@ fn tensors_that_do_not_fit_are_listed() {
     refused(&out, &["missing: lm_head.weight"]);
 }
 
-/// Writes the safetensors again, with other tensors.
+/// Rewrites the safetensors file with other tensors.
 fn change_tensors(out: &Path, change: impl FnOnce(&mut residual_zoo::core::Tensors)) {
     use residual_zoo::runs::checkpoint::{read_tensors, write_tensors};
     let file = out.join("model.safetensors");
@@ -266,7 +266,7 @@ fn truncated_and_changed_files_of_pytorch_are_refused() {
         }
     }
     let tokenizer = options(None);
-    // The zip archive has checksums, so no changed number goes unnoticed.
+    // The zip archive has checksums, so every changed number is noticed.
     let whole = fs::read(root().join("fuzz/corpus/weights/nanogpt.pt")).unwrap();
     let place = whole
         .windows(6)
@@ -379,7 +379,7 @@ fn the_program_keeps_what_is_there() {
         2,
         &["imported model", "--init-from"],
     );
-    // Training goes on from it with the data that are given, also after it was moved.
+    // Training continues from it with the given data, also after it was moved.
     let moved = folder.path().join("moved");
     fs::rename(&run, &moved).unwrap();
     let run = moved;
@@ -487,7 +487,7 @@ fn names_of_tensors_are_shown_in_one_line() {
         .windows(name.len())
         .position(|window| window == name)
         .unwrap();
-    // As long as the name, and three lines.
+    // As long as the name, with three lines.
     let other = br#""evil\n\u001b[31mname\nxyz""#;
     let mut changed = bytes.clone();
     changed.splice(at..at + name.len(), other.iter().copied());

@@ -12,10 +12,10 @@ use tempfile::TempDir;
 
 use crate::{tokenizer, write_run};
 
-/// The ids of the table. The tokenizer has 271, or those and `<s>`, `</s>` with the ids 271 and 272.
+/// Number of ids in the table. The tokenizer has 271, or with `<s>` and `</s>` 273.
 const TABLE: usize = 300;
 
-/// An exported GPT-2, whose files are those of `changes` then. Fields that are not in them are kept.
+/// Exports a GPT-2, then applies `changes` to its files. Other fields stay.
 fn directory(changes: &[(&str, Value)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let (run, out) = (folder.path().join("run"), folder.path().join("out"));
@@ -31,7 +31,7 @@ fn directory(changes: &[(&str, Value)]) -> TempDir {
     folder
 }
 
-/// The tokenizer of the run that is imported from `out`, and the notes.
+/// Imports `out` and returns the tokenizer of its run, and the notes.
 fn imported(out: &Path) -> (Tokenizer, Vec<String>) {
     let imported = import(out, &ImportOptions::default()).unwrap();
     let run = out.join("run");
@@ -41,7 +41,7 @@ fn imported(out: &Path) -> (Tokenizer, Vec<String>) {
     (tokenizer, imported.notes)
 }
 
-/// The ids that begin and end a text.
+/// Returns the ids that begin and end a text.
 fn ends(tokenizer: &Tokenizer) -> [Option<u32>; 2] {
     [tokenizer.begin_of_text(), tokenizer.end_of_text()]
 }
@@ -160,7 +160,7 @@ fn tokens_for_padding_and_unknown_text_are_written_again() {
         [&written["pad_token"], &written["unk_token"]],
         ["<pad>", "<unk>"]
     );
-    // They are not what ids depend on.
+    // The fingerprint does not depend on these names.
     let plain = tokenizer.clone().with_names(None, None);
     assert_eq!(plain.fingerprint(), tokenizer.fingerprint());
     let (once_more, _) = imported(&again);
@@ -169,7 +169,7 @@ fn tokens_for_padding_and_unknown_text_are_written_again() {
         [Some(272), Some(271)]
     );
 
-    // A tokenizer.json may name them itself. An ordinary token stays one.
+    // A tokenizer.json may name these tokens itself. An ordinary token stays ordinary.
     let file = read(&first.join("run/tokenizer.json"));
     let mut json: Value = serde_json::from_str(file["json"].as_str().unwrap()).unwrap();
     json["padding"] = json!({ "pad_token": "<mask>" });
@@ -247,7 +247,7 @@ fn bytes_may_have_an_end() {
     assert_eq!((found.is_bytes(), found.end_of_text()), (true, Some(0)));
 }
 
-/// The added tokens of a GPT-2 with `vocab.json` and `merges.txt`, and these settings.
+/// Returns the added tokens of a GPT-2 with `vocab.json`, `merges.txt` and these settings.
 fn added(settings: &Value, map: Option<&Value>) -> Vec<String> {
     let folder = directory(&[]);
     let out = folder.path().join("out");
@@ -279,7 +279,7 @@ fn added(settings: &Value, map: Option<&Value>) -> Vec<String> {
         .collect()
 }
 
-/// The right values are those of `transformers` 5.23.
+/// The expected values come from `transformers` 5.23.
 #[test]
 fn gpt2_has_its_end_of_text_only_where_the_files_say_nothing_else() {
     let class = |fields: Value| {

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Models of transformers as repositories on the hub have them, for tests/exchange.
+"""Models of transformers in the form of repositories on the hub, for tests/exchange.
 
-    hub.py FOLDER   writes directories to FOLDER, each with what transformers makes of it
+    hub.py FOLDER   writes directories to FOLDER, each with the results of transformers
 
-ids.json has token ids, logits.json their logits in float64. text.txt has a text, encoded.json its token ids, ends.json the ids
-that begin and end a text, names.json the tokens for padding and unknown text.
+ids.json has token ids, logits.json their logits in float64. text.txt has a text, encoded.json its token ids, ends.json
+the ids that begin and end a text, names.json the tokens for padding and unknown text.
 """
 
 import json
@@ -58,7 +58,7 @@ def main(out):
         beyond = name.endswith("beyond")
         assert beyond or max(ids) < size + SPARE, (name, ids)
         if beyond:
-            # What the table has no row for is no token of the model.
+            # Tokens without a row in the table are not tokens of the model.
             (there / "text.txt").write_text(TEXT)
             ids = tokenizer(TEXT, add_special_tokens=False).input_ids
         (there / "encoded.json").write_text(json.dumps(ids))
@@ -174,7 +174,7 @@ MODELS = [
 
 
 def tokenizers(size):
-    """The files beside the tokenizer, by name of the directory."""
+    """Returns the files beside the tokenizer, by name of the directory."""
     token = lambda content, **flags: dict(content=content, lstrip=False, rstrip=False, single_word=False) | flags
     plain = dict(normalized=False, special=False)
     decoder = {
@@ -233,7 +233,7 @@ def tokenizers(size):
                 "mask_token": "[MASK]",
             },
         },
-        # Of two lists in one file, one is read.
+        # transformers reads one of two lists in a file.
         "lists": {
             "tokenizer_config.json": {
                 "tokenizer_class": "GPT2Tokenizer",

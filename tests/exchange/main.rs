@@ -24,7 +24,7 @@ use residual_zoo::data::{Tokenizer, TokenizerConfig};
 use residual_zoo::runs::checkpoint::read_tensors;
 use residual_zoo_testing::runs::untrained as write_run;
 
-/// A byte-level BPE with an end-of-text token.
+/// Makes a byte-level BPE with an end-of-text token.
 fn tokenizer() -> Tokenizer {
     let text = "the cat sat on the mat, and the dog sat too";
     let bpe = Tokenizer::train(&TokenizerConfig::Bpe { vocab_size: 270 }, &[text]).unwrap();
@@ -33,7 +33,7 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::from_hf_json(json, "test").unwrap()
 }
 
-/// The logits after each of `ids`, and the `new` most likely tokens after them.
+/// Returns the logits after each of `ids`, and the `new` most likely tokens after them.
 fn logits(run: &Path, ids: &[i32], new: usize) -> (Vec<Vec<f64>>, Vec<i32>) {
     let run = Run::open(run).unwrap();
     let device = Default::default();
@@ -57,7 +57,7 @@ fn logits(run: &Path, ids: &[i32], new: usize) -> (Vec<Vec<f64>>, Vec<i32>) {
     (forward(ids), text.split_off(ids.len()))
 }
 
-/// The weights of a run that has not trained.
+/// Reads the weights of an untrained run.
 fn weights(run: &Path) -> Tensors {
     let file = run.join("checkpoints/step-00000000/model.safetensors");
     read_tensors(&file).unwrap().0

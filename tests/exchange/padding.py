@@ -3,7 +3,8 @@
 
     padding.py FOLDER...   each row of a padded batch must be what the row is alone
 
-Each folder has an exported model of the zoo. transformers makes the batches as users do: by `forward` and by `generate`.
+Each folder has an exported model of the zoo. transformers makes the batches as users do: by `forward` and by
+`generate`.
 """
 
 import sys
@@ -24,7 +25,7 @@ def check(folder):
     context = model.config.max_position_embeddings
     generator = torch.Generator().manual_seed(1)
     draw = lambda length: torch.randint(1, model.config.vocab_size, (length,), generator=generator)
-    # Ends of blocks and of the context among them.
+    # Lengths around the ends of blocks and of the context.
     lengths = {1, 4, 8, 9, 10, 16, 17, context - NEW, context}
     rows = [draw(length) for length in sorted(lengths) if length <= context]
     alone = [model(row[None]).logits[0] for row in rows]
@@ -38,14 +39,14 @@ def check(folder):
     decode(model, short, "left", num_beams=1, use_cache=True)
     if is_own:
         decode(model, short, "right", num_beams=1)
-        # The prompt does not fit with its padding, and what is generated moves out of the context.
+        # The prompt does not fit with its padding, and the generated text exceeds the context.
         decode(model, [rows[2], rows[-1]], "left", num_beams=1)
         decode(model, [rows[2], rows[-1]], "right", num_beams=1)
         refusals(model, rows)
 
 
 def padded(rows, side, pad):
-    """The rows with padding `pad`, and their mask."""
+    """Returns the rows with padding `pad`, and their mask."""
     width = max(map(len, rows)) + (3 if side in ("both", "holes") else 0)
     ids, mask = torch.full((len(rows), width), pad), torch.zeros(len(rows), width, dtype=torch.long)
     for i, row in enumerate(rows):
@@ -58,7 +59,7 @@ def padded(rows, side, pad):
 
 
 def forward(model, rows, alone, side):
-    # Any id can be padding, also one that the model does not have.
+    # Any id can be padding, even an id that the model does not have.
     for pad in (0, 1, model.config.vocab_size):
         ids, mask = padded(rows, side, pad)
         positions = (mask.cumsum(1) - 1).clamp(min=0)
@@ -103,7 +104,7 @@ def refusals(model, rows):
     twice = torch.stack([torch.cat([rows[1], torch.zeros(60, dtype=torch.long)]), torch.cat([rows[1]] * 16)])
     twice = twice[:, : model.context]
     if size:
-        # As lm_eval pads: on the right, by zeros, without a mask.
+        # lm_eval pads on the right, with zeros and without a mask.
         refused("lm_eval", lambda: model(twice), "may be padding")
         model(twice[:1])
     else:

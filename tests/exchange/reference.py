@@ -59,7 +59,7 @@ def record(folder, forward, generate=None):
 
 
 def randomise(tensors, size):
-    """Numbers that are nowhere special, such as biases of zero."""
+    """Adds noise to the weights, so that no weight has a special value, such as a zero bias."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for tensor in tensors:
@@ -93,7 +93,7 @@ def make(out):
         config = transformers.GPT2Config(**{"vocab_size": size, **sizes, **no_dropout, **changes})
         torch.manual_seed(0)
         model = transformers.GPT2LMHeadModel(config).eval()
-        # Larger ones make logits so large that f32 cannot have them to 1e-5.
+        # With larger weights, logits are too large for a precision of 1e-5 in f32.
         randomise(model.parameters(), 0.01 if name == "124m" else 0.1)
         there = folder(name)
         if name in ("zip", "old"):

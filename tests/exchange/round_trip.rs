@@ -1,4 +1,4 @@
-//! What is exported is read back to the bit.
+//! An exported model is read back bit by bit.
 
 use residual_zoo::Run;
 use residual_zoo::core::Activation;
@@ -10,7 +10,7 @@ use residual_zoo_testing::zoo;
 
 use crate::{tokenizer, weights, write_run};
 
-/// Forms of GPT-2 that `GPT2LMHeadModel` has.
+/// Returns forms of GPT-2 that `GPT2LMHeadModel` has.
 pub fn gpt2s() -> Vec<(&'static str, ModelConfig)> {
     let small = Gpt2Config {
         n_layer: 2,
@@ -39,7 +39,7 @@ pub fn gpt2s() -> Vec<(&'static str, ModelConfig)> {
     ]
 }
 
-/// A GPT-2 with the multipliers of μP, which `GPT2LMHeadModel` does not have.
+/// Returns a GPT-2 with the multipliers of μP, which `GPT2LMHeadModel` does not have.
 pub fn mup() -> ModelConfig {
     ModelConfig::of(Gpt2Config {
         n_layer: 2,
@@ -62,7 +62,7 @@ pub fn mup() -> ModelConfig {
     })
 }
 
-/// All models that are tried.
+/// Returns all tested models.
 pub fn all() -> Vec<(&'static str, ModelConfig)> {
     let own = [
         zoo::architectures(),
@@ -205,7 +205,7 @@ fn texts_of_others_are_one_escaped_line_of_the_model_card() {
         "Trained, from the weights of another run, {escaped} and exported by "
     )));
     assert!(!card.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{card}");
-    // Nothing ends the block of settings, the table or the front matter early.
+    // Foreign text does not end the block of settings, the table or the front matter early.
     let fences = card
         .lines()
         .filter(|line| line.trim_start().starts_with("```"));

@@ -14,10 +14,10 @@ use residual_zoo_testing::{program, root, zoo};
 use crate::round_trip::all;
 use crate::{logits, tokenizer, write_run};
 
-/// Tokens that greedy decoding appends.
+/// Number of tokens that greedy decoding appends.
 const NEW: usize = 12;
 
-/// Runs a program of this folder.
+/// Runs a Python program of this folder.
 fn python(program: &str, arguments: &[&Path]) {
     let python = std::env::var("RESIDUAL_ZOO_PYTHON").unwrap_or("python3".into());
     let mut command = Command::new(python);
@@ -36,7 +36,7 @@ fn read<T: serde::de::DeserializeOwned>(path: PathBuf) -> T {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// Compares the model of `run` with what `reference.py` found in `folder`.
+/// Compares the model of `run` with the results of `reference.py` in `folder`.
 fn compare(name: &str, run: &Path, folder: &Path) {
     let ids: Vec<i32> = read(folder.join("ids.json"));
     let expected: Vec<Vec<f64>> = read(folder.join("logits.json"));
@@ -127,7 +127,7 @@ fn imported_models_give_the_same_logits_and_text() {
         let imported = import(&entry.path(), &options).unwrap();
         imported.write(&run).unwrap();
         compare(&name, &run, &entry.path());
-        // What goes out again is what came in.
+        // A second export has the same weights as the imported files.
         if entry.path().join("model.safetensors").exists() {
             let out = folder.path().join("out");
             export(&Run::open(&run).unwrap(), &out, &ExportOptions::default()).unwrap();

@@ -1,5 +1,5 @@
-//! Damaged and malicious files. Each is refused with a clear one-line error, or accepted and then valid.
-//! Nothing panics, waits forever or writes.
+//! Damaged and malicious files. Each is refused with a clear one-line error, or accepted and then valid. Nothing
+//! panics, waits forever or writes.
 //!
 //! The functions of `residual-zoo-fuzz` define what "valid" means for each kind of file, and panic if it
 //! does not hold.
@@ -42,7 +42,7 @@ fn survives(name: &str) {
     }
     let good: Vec<&[u8]> = seeds.iter().map(|(_, good)| good.as_slice()).collect();
     let mut numbers = Numbers(7);
-    // A checksum covers a shard, so that a mutant that is valid is a good one again.
+    // A shard has a checksum, so a valid mutant is the good file again.
     let mut again = 0;
     while count < LEAST + again {
         let bad = mutant(&good, &mut numbers);
@@ -54,7 +54,7 @@ fn survives(name: &str) {
     }
     println!("{name}: {count} corrupted inputs, {taken} of them still valid");
     assert!(count >= LEAST && taken < count);
-    // A checksum covers these files.
+    // These files have a checksum.
     assert!(name != "shard" || taken == 0);
 }
 
@@ -129,7 +129,7 @@ fn every_flip_and_every_cut_of_a_shard_is_noticed() {
         let good = fs::read(&path).unwrap();
         assert_eq!(Shard::open(&path).unwrap().get(0..tokens.len()), tokens);
 
-        // Every bit of the header, then bits over the whole file.
+        // Flips every bit of the header, then bits over the whole file.
         let header = (0..96 * 8).map(|bit| {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -150,7 +150,7 @@ fn every_flip_and_every_cut_of_a_shard_is_noticed() {
     }
 }
 
-/// An edit of a file. Its place is given as a fraction of the file's length.
+/// An edit of a file. Its place is a fraction of the file's length.
 #[derive(Clone, Debug)]
 enum Edit {
     Flip(Index, u8),
@@ -254,7 +254,7 @@ proptest! {
     }
 }
 
-/// Runs `open` on `path` and expects a one-line error, soon.
+/// Runs `open` on `path` and expects a quick one-line error.
 fn refuses<T: Send + 'static, E: std::fmt::Display>(
     what: &str,
     path: &Path,
@@ -312,7 +312,7 @@ fn what_is_no_file_is_refused_at_once() {
         }
         file("data_batch_1.bin");
         refuses(what, dir.path(), Cifar::open);
-        // The files of a run.
+        // These are files of a run.
         file("metrics.jsonl");
         refuses(what, dir.path(), run_dir::read_metrics);
         file("tokenizer.json");

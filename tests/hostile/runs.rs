@@ -1,4 +1,4 @@
-//! Run directories of others: each field of config, state, manifest, data, history and metrics is driven to
+//! Run directories from strangers: each field of config, state, manifest, data, history and metrics is driven to
 //! extremes. No command panics, aborts, hangs, or writes or deletes anything outside of the run.
 
 use std::collections::BTreeMap;
@@ -14,8 +14,8 @@ use residual_zoo_testing::hostile::{EXTREMES, Numbers, mutant};
 use residual_zoo_testing::program::{Scratch, in_shell, ok, signal, text, zoo};
 use residual_zoo_testing::runs::{MODELS, config, train};
 
-/// The number of hostile runs, and where their random numbers begin: `HOSTILE_RUNS=10000:7` makes more, and
-/// others.
+/// Returns the number of hostile runs, and the seed of their random numbers: `HOSTILE_RUNS=10000:7` makes more runs,
+/// and others.
 fn runs() -> (usize, u64) {
     let asked = std::env::var("HOSTILE_RUNS").unwrap_or("1000:0".into());
     let (count, seed) = asked.split_once(':').unwrap();
@@ -25,7 +25,7 @@ fn runs() -> (usize, u64) {
 /// The memory that a command may ask for, in KiB. A thread reserves more than it uses.
 const MEMORY: usize = 6 << 20;
 
-/// The content of every file below a directory.
+/// Returns the content of every file below a directory.
 fn content(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -76,7 +76,7 @@ fn change_value(path: &Path, outside: &Path, numbers: &mut Numbers) {
     fs::write(path, format!("{}{new}{}", &text[..start], &text[end..])).unwrap();
 }
 
-/// Makes a hostile run of a good one. Returns what was done.
+/// Turns a good run into a hostile one. Returns a description of the change.
 fn harm(run: &Path, outside: &Path, numbers: &mut Numbers) -> String {
     let newest = checkpoint::newest(run).unwrap().path;
     let files = [
@@ -169,7 +169,7 @@ fn command(run: &Path, good: &Path, scratch: &Scratch, numbers: &mut Numbers) ->
     command
 }
 
-/// The command with a limit of memory. Only its errors are kept.
+/// Returns the command with a limit of memory. Only its errors are kept.
 fn limited(command: &Command) -> Command {
     let mut command = in_shell(&format!("ulimit -v {MEMORY}; ulimit -c 0"), command);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -187,8 +187,7 @@ fn ends(child: &mut Child, time: Duration) -> bool {
     true
 }
 
-/// Runs a command to its end. A run may be long, but then it stops when it is asked to, and at once when it is
-/// asked twice.
+/// Runs a command to its end. If the run is long, the command must stop when asked, and at once when asked twice.
 fn end(command: &mut Command) -> (Option<i32>, String) {
     let mut child = command.spawn().unwrap();
     for time in [2, 3, 5] {
@@ -256,6 +255,6 @@ fn a_thousand_hostile_runs_do_no_harm() {
     }
     let (runs, _) = runs();
     println!("exit codes of {runs} hostile runs: {codes:?}");
-    // Some harm none, and most are refused.
+    // Some changes do no harm. Most are refused.
     assert!(codes[&Some(0)] > 0 && codes[&Some(2)] > runs / 4);
 }

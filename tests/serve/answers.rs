@@ -1,4 +1,4 @@
-//! What the server answers.
+//! Answers of the server.
 
 use burn::backend::Flex;
 use burn::tensor::activation::log_softmax;
@@ -33,7 +33,7 @@ fn completions_of_every_model_are_those_of_generate() {
         "on",
         "the cat",
     ];
-    // More than the context holds, so that the text is shortened on the way.
+    // The text exceeds the context, so it is shortened on the way.
     let tokens = 90;
     for (name, model) in [zoo::architectures(), zoo::compositions()].concat() {
         let served = Served::new(&model, &tokenizer(), &["--batch", "4"]);
@@ -71,7 +71,7 @@ fn one_request_at_a_time_and_many_at_once_get_the_same() {
         let all: Vec<_> = (0..64).map(|i| scope.spawn(move || ask(i))).collect();
         all.into_iter().map(|one| one.join().unwrap()).collect()
     });
-    // Sums in another order can change a draw.
+    // Sums in another order can change which token is drawn.
     let equal = alone.iter().zip(&together).filter(|(a, b)| a == b).count();
     assert!(equal >= 60, "{equal} of 64 are equal");
 }
@@ -112,7 +112,7 @@ fn log_probabilities_are_those_of_the_whole_sequence() {
             let ids: Vec<i32> = tokens.iter().map(id).collect();
             assert!(scored["token_logprobs"][0].is_null() && scored["top_logprobs"][0].is_null());
             for at in 1..ids.len() {
-                // Of a prompt, the whole is read; after it, each token that is appended.
+                // The prompt is read as a whole, then each appended token.
                 let prompt = ids.len() - 5;
                 let read = if at < prompt { prompt } else { at };
                 let data = TensorData::new(ids[..read].to_vec(), [1, read]);
@@ -179,7 +179,7 @@ fn a_stream_has_the_text_of_a_whole_answer() {
         );
         assert_eq!(choice["finish_reason"], ends[index]);
     }
-    // Different choices have different draws.
+    // Different choices draw different numbers.
     assert_ne!(texts[0], texts[1]);
     assert!(events.len() > 20, "{} pieces", events.len());
 }
@@ -200,14 +200,14 @@ fn a_stop_ends_the_text_before_it() {
     };
     let (text, finish, tokens) = greedy(Value::Null);
     assert_eq!((finish.as_str(), tokens), ("length", json!(40)));
-    // Two characters that come next to each other within the text, and one that does not come.
+    // Two adjacent characters of the text, and a character that does not occur in it.
     let chars: Vec<char> = text.chars().collect();
     let stop: String = chars[10..12].iter().collect();
     let at = text.find(&stop).unwrap();
     let (cut, finish, tokens) = greedy(json!(["\u{1}never", stop]));
     assert_eq!((cut.as_str(), finish.as_str()), (&text[..at], "stop"));
     assert!(tokens.as_u64().unwrap() < 40);
-    // What could begin a stop is sent in the end.
+    // The possible beginning of a stop is sent at the end.
     let last: String = chars[chars.len() - 1..].iter().collect();
     assert_eq!(greedy(json!(format!("{last}\u{1}never"))).0, text);
 }
@@ -215,7 +215,7 @@ fn a_stop_ends_the_text_before_it() {
 #[test]
 fn a_prompt_that_ends_within_a_character_is_echoed_whole() {
     let served = Served::gpt2();
-    // Bytes of a character of three, of one of four, and one that no character has.
+    // Bytes of a character of three bytes, of a character of four, and a byte that no character has.
     for (prompt, text, starts) in [
         (vec![97, 230, 151], "a\u{fffd}", vec![0, 1, 1]),
         (
@@ -277,7 +277,7 @@ fn choices_stop_each_for_itself() {
     };
     let free = ask(Value::Null);
     let texts = texts(&free);
-    // A character that many have, and not all.
+    // A character that many texts have, but not all.
     let count = |stop: char| texts.iter().filter(|text| text.contains(stop)).count();
     let stop = texts.concat().chars().max_by_key(|c| match count(*c) {
         count if count < texts.len() => count,
@@ -315,7 +315,7 @@ fn choices_stop_each_for_itself() {
         "{stops} of {}",
         texts.len()
     );
-    // No token is counted that came after a stop.
+    // Tokens after a stop are not counted.
     let counted = stopped["usage"]["completion_tokens"].as_u64().unwrap();
     assert!(counted > tokens as u64 && counted < 60 * texts.len() as u64);
 }
@@ -327,7 +327,7 @@ fn settings_of_a_request_are_respected() {
     let seeded = |seed: i64| text(json!({ "prompt": "abc", "max_tokens": 20, "seed": seed }));
     assert_eq!(seeded(-3), seeded(-3));
     assert_ne!(seeded(1), seeded(2));
-    // No choice of one seed has the draws of a choice of another.
+    // No two choices of different seeds have the same draws.
     let all = (0..12)
         .flat_map(|seed| text(json!({ "prompt": "abc", "max_tokens": 20, "seed": seed, "n": 8 })));
     let all: std::collections::BTreeSet<String> = all.collect();
@@ -346,11 +346,11 @@ fn settings_of_a_request_are_respected() {
             greedy
         );
     }
-    // As a text, as ids, and without the name of the model.
+    // The prompt as a text, as ids, and without the name of the model.
     let ids = bytes().encode("abc").unwrap();
     let body = json!({ "model": "model", "prompt": ids, "max_tokens": 20, "temperature": 0 });
     assert_eq!(text(body), greedy);
-    // Nothing but the prompt, and nothing before the text.
+    // Without new tokens, the answer is the prompt, which may be empty.
     assert_eq!(
         text(json!({ "prompt": "abc", "max_tokens": 0, "echo": true })),
         ["abc"]

@@ -1,4 +1,4 @@
-//! Requests that cannot be answered.
+//! Requests with errors.
 
 use std::io::{Read, Write};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Served, bytes, memory};
 
-/// Bodies that are refused, with the status and the field.
+/// Returns invalid bodies, with the status and the field of the error.
 fn wrong() -> Vec<(Value, u16, Option<&'static str>)> {
     let long_stop = "a".repeat(1001);
     let bad = |field: &'static str, value: Value| {
@@ -155,7 +155,7 @@ fn wrong_fields_are_named() {
         );
         assert_error(&answer, field, &body);
     }
-    // What is shown of a name is limited.
+    // An error shows only the beginning of a name.
     let (status, answer) = served.server.ask(&json!({ "x".repeat(500_000): 1 }));
     assert_eq!(status, 400);
     assert!(answer.to_string().len() < 2000);
@@ -245,7 +245,7 @@ fn a_key_is_asked_for() {
         assert_eq!(status(wrong), 401, "{wrong}");
     }
     assert_eq!(served.server.ask(&json!({ "prompt": "a" })).0, 401);
-    // The page asks for the key. It answers under any name.
+    // The page is served without the key, and asks for it. A server with a key answers under any host name.
     assert_eq!(served.server.send("GET", "/", "", b"").0, 200);
     let answer = served
         .server

@@ -1,4 +1,4 @@
-//! Requests as bytes: their frame, the host that they name, and the form of what is wrong with them.
+//! Requests as bytes: their frame, the host that they name, and the form of errors.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Served;
 
-/// The status of an answer whose body must be an error in OpenAI's form, and the error's code.
+/// Returns the status and the code of an answer whose body must be an error in OpenAI's form.
 fn error_of(answer: &[u8]) -> (u16, String) {
     let text = String::from_utf8_lossy(answer);
     let (head, body) = text
@@ -63,7 +63,7 @@ fn every_error_has_the_form_of_openai() {
             405,
             "method_not_allowed",
         ),
-        // hyper answers these by itself.
+        // hyper itself answers these requests.
         (b"\x16\x03\x01\x02\x00".into(), 400, "bad_request"),
         (b"hello\r\n\r\n".into(), 400, "bad_request"),
         (b"POST / HTTP/9.9\r\n\r\n".into(), 400, "bad_request"),
@@ -98,7 +98,7 @@ fn every_error_has_the_form_of_openai() {
             431,
             "head_too_large",
         ),
-        // And these break the body.
+        // These requests have a broken body.
         (
             post("Transfer-Encoding: chunked\r\n\r\nzz\r\n"),
             400,
@@ -123,7 +123,7 @@ fn every_error_has_the_form_of_openai() {
         );
         assert_eq!(error_of(&answer), (status, code.to_owned()), "{shown:?}");
     }
-    // An error that follows a good answer on the same connection.
+    // An error can follow a good answer on the same connection.
     let answer = served
         .server
         .raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nbad\r\n\r\n");
@@ -138,7 +138,7 @@ fn every_error_has_the_form_of_openai() {
 fn other_protocols_are_answered() {
     let served = Served::gpt2();
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    // The frame of settings that a client of HTTP/2 sends with it.
+    // A client of HTTP/2 sends a frame of settings after its preface.
     let settings = [
         &preface[..],
         &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100],
@@ -182,7 +182,7 @@ fn other_protocols_are_answered() {
         println!("{shown:?}");
         let answer = served.server.raw(start);
         assert_eq!(error_of(&answer), (status, code.to_owned()), "{shown:?}");
-        // After a good answer too.
+        // The start of another protocol can also follow a good answer.
         let good = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
         let answer = served.server.raw(&[good, start].concat());
         let at = answer
@@ -195,7 +195,7 @@ fn other_protocols_are_answered() {
             "{shown:?}"
         );
     }
-    // HTTP/1.0 is understood.
+    // HTTP/1.0 is supported.
     let answer = served
         .server
         .raw(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n");
@@ -233,11 +233,11 @@ fn a_head_is_as_large_as_the_message_says() {
         (fields(101), false),
     ] {
         let size = head.len();
-        // At once, and in parts.
+        // The body is sent at once, and in parts.
         for part in [size, 10_000] {
             let mut client = served.server.connect();
             for part in head.as_bytes().chunks(part) {
-                // The server may have refused what came before.
+                // The server may have refused the earlier parts.
                 let _ = client.write_all(part);
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -265,7 +265,7 @@ fn bodies_in_any_frame_are_read() {
         .map(|c| format!("1;name=\"a b\";x\r\n{c}\r\n"))
         .collect();
     for request in [
-        // Chunks with extensions, and fields after the last one.
+        // Chunks with extensions, and fields after the last chunk.
         format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunks}0\r\nX-After: 1\r\n\r\n"),
         format!(
             "{head}Expect: 100-continue\r\nContent-Length: {}\r\n\r\n{body}",
@@ -286,7 +286,7 @@ fn bodies_in_any_frame_are_read() {
         assert!(answer.starts_with("HTTP/1.1 200"), "{request}: {answer}");
         assert!(!answer.contains("never"), "{answer}");
     }
-    // Many requests at once are answered one after the other.
+    // The server answers many pipelined requests in order.
     let many = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(200);
     let last = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let answer = served.server.raw(&[many.as_slice(), last].concat());
@@ -360,7 +360,7 @@ fn without_a_key_other_names_are_refused() {
             String::from_utf8_lossy(host)
         );
     }
-    // Exactly one name.
+    // A request must name exactly one host.
     assert_eq!(with(get, &[]), "403");
     assert_eq!(with("GET /v1/models HTTP/1.0", &[]), "403");
     assert_eq!(with("GET /v1/models HTTP/1.0", &[b"localhost"]), "200");

@@ -1,4 +1,4 @@
-//! Many clients, slow ones, and ones that go away.
+//! Many clients, slow clients, and clients that go away.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -80,7 +80,7 @@ fn more_than_the_queue_holds_are_told_to_come_again() {
     });
 }
 
-/// Waits until two requests of half of the queue, 8, are answered at the same time.
+/// Waits until two requests, each for half of the queue of 8, are answered at the same time.
 fn all_places_are_free(served: &Served) {
     let begin = Instant::now();
     let body = json!({ "prompt": "a", "max_tokens": 2000, "n": 4 });
@@ -106,7 +106,7 @@ fn clients_that_go_away_free_their_places() {
         &["--queue", "8", "--batch", "8", "--max-tokens", "200000"],
     );
     for stream in [true, false] {
-        // Each would take minutes.
+        // Each request would take minutes.
         for _ in 0..3 {
             let body = json!({ "prompt": "a", "max_tokens": 200_000, "stream": stream, "n": 4 });
             let begin = Instant::now();
@@ -115,7 +115,7 @@ fn clients_that_go_away_free_their_places() {
             if stream {
                 let mut line = String::new();
                 BufReader::new(&client).read_line(&mut line).unwrap();
-                // Until the places of the client before are free, this one is refused.
+                // The server refuses this client until the places of the previous client are free.
                 while !line.starts_with("HTTP/1.1 200") {
                     assert!(begin.elapsed() < Duration::from_secs(20), "{line}");
                     std::thread::sleep(Duration::from_millis(20));
@@ -162,7 +162,7 @@ fn a_stop_frees_the_place_of_its_choice() {
         &bytes(),
         &["--queue", "8", "--max-tokens", "200000"],
     );
-    // Three prompts that come to a stop, and one that does not.
+    // Three prompts whose text reaches a stop, and one whose text does not.
     let texts: Vec<(String, String)> = ('a'..='z')
         .map(|prompt| {
             let body = json!({ "prompt": prompt, "max_tokens": 3000, "temperature": 0 });
@@ -183,14 +183,14 @@ fn a_stop_frees_the_place_of_its_choice() {
         .unwrap();
     let without = texts.iter().find(|(_, text)| !text.contains(stop)).unwrap();
     for stream in [false, true] {
-        // The endless one comes first, so that the others stop while it goes on.
+        // The endless prompt comes first, so that the others stop while it continues.
         let prompts = [&[&without.0], &with[..]].concat();
         let body = json!({
             "prompt": prompts, "max_tokens": 200_000, "temperature": 0, "stop": stop.to_string(), "stream": stream,
         });
         let mut client = served.server.connect();
         client.write_all(&request(&body)).unwrap();
-        // It holds one of the eight places then, so four and three can come.
+        // The endless prompt then holds one of the eight places, so requests for four and for three fit.
         let begin = Instant::now();
         let half = json!({ "prompt": "a", "max_tokens": 2000, "n": 4 });
         let rest = json!({ "prompt": "a", "max_tokens": 2000, "n": 3 });
@@ -233,7 +233,7 @@ fn half_requests_do_not_lock_others_out() {
         for _ in 0..3 {
             served.server.complete(&json!({ "prompt": "a" }));
         }
-        // The others did not have to end for that.
+        // The other connections did not have to end for that.
         let closed = slow.iter().filter(|client| is_closed(client)).count();
         assert!((88..250).contains(&closed), "{closed} of 600 are closed");
     }
@@ -253,7 +253,7 @@ fn bodies_that_are_held_have_a_bound() {
         client
     };
     let held: Vec<_> = (0..80).map(|_| send()).collect();
-    // Those that found no room are told to come again, the others are waited for.
+    // Clients without a place are told to retry. The server waits for the others.
     let refused = |mut client: &TcpStream| {
         client
             .set_read_timeout(Some(Duration::from_secs(3)))
@@ -262,7 +262,7 @@ fn bodies_that_are_held_have_a_bound() {
         let count = client.read(&mut answer).unwrap_or(0);
         let answer = String::from_utf8_lossy(&answer[..count]).to_ascii_lowercase();
         let is_refused = answer.starts_with("http/1.1 503");
-        // On a slow machine, the time to send a body is over before this is read.
+        // On a slow machine, the time limit for a body passes before this is read.
         let is_late = answer.starts_with("http/1.1 408");
         assert!(is_refused || is_late || answer.is_empty(), "{answer}");
         assert!(
@@ -271,16 +271,16 @@ fn bodies_that_are_held_have_a_bound() {
         );
         is_refused
     };
-    // The first ones have been taken.
+    // The first clients have been accepted.
     let last = held.iter().rev().take(40);
     let refused = last.filter(|client| refused(client)).count();
     assert!(refused >= 30, "{refused} of 40 are refused");
-    // There is always room for small ones.
+    // Small requests always have room.
     for _ in 0..3 {
         served.server.complete(&json!({ "prompt": "a" }));
     }
     drop(held);
-    // And for large ones again.
+    // Large requests have room again.
     let begin = Instant::now();
     let large = json!({ "prompt": "a", "user": "x".repeat(900_000) });
     while served.server.ask(&large).0 != 200 {
@@ -291,7 +291,7 @@ fn bodies_that_are_held_have_a_bound() {
     }
 }
 
-/// A request whose answer has some megabytes: the log-probabilities of many prompts.
+/// Returns a request whose answer has some megabytes: the log-probabilities of many prompts.
 fn large_answer(stream: bool) -> serde_json::Value {
     let prompts = vec!["a prompt of sixty-four bytes, which fills the context of the one"; 128];
     json!({ "prompt": prompts, "max_tokens": 0, "echo": true, "logprobs": 20, "stream": stream })
@@ -316,7 +316,7 @@ fn answers_that_nobody_reads_have_a_bound() {
                         held.push(client);
                         break;
                     }
-                    // Those before still have places, or are being closed.
+                    // The earlier clients still hold places, or are being closed.
                     b"HTTP/1.1 429" | b"HTTP/1.1 503" => {}
                     line => panic!("{}", String::from_utf8_lossy(line)),
                 }
@@ -324,7 +324,7 @@ fn answers_that_nobody_reads_have_a_bound() {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
-        // A client that reads gets its answer, however large, when it comes again.
+        // A client that reads gets its answer, however large, when it retries.
         let begin = Instant::now();
         let whole = loop {
             match served.server.ask(&large_answer(false)) {
@@ -342,7 +342,7 @@ fn answers_that_nobody_reads_have_a_bound() {
         after < before + (256 << 10),
         "{before} KiB before, {after} KiB after"
     );
-    // Some of the clients had to make way.
+    // The server has closed some of the clients to make room.
     let closed = held.iter().filter(|client| is_cut(client)).count();
     assert!(closed > 20, "{closed} of 80 are closed");
 }
@@ -479,13 +479,13 @@ fn a_large_request_leaves_room_for_others() {
             .server
             .complete(&json!({ "prompt": "b", "max_tokens": 16, "n": 3 }));
     }
-    // One request may not fill the queue.
+    // One request must not fill the queue.
     let (status, answer) = served.server.ask(&json!({ "prompt": "a", "n": 33 }));
     assert_eq!(
         (status, answer["error"]["param"].as_str()),
         (400, Some("n"))
     );
-    // The large one has waited, and loses nothing.
+    // The large request has waited, and its answer is complete.
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     assert!(rest.contains("[DONE]"));
@@ -539,7 +539,7 @@ fn who_sends_much_sees_why_it_is_refused() {
             413
         );
     }
-    // A length that is too large is refused without the body, and who asks first is told first.
+    // A body that is too long is refused by its declared length, before it is sent.
     for more in ["", "Expect: 100-continue\r\n"] {
         let head = format!(
             "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{json}{more}Content-Length: 2000000\r\n\r\n"

@@ -1,4 +1,4 @@
-//! The server, as its clients see it.
+//! Tests of the server through its clients' interface.
 //!
 //! The test that needs Python with `openai` is ignored by default. This runs it:
 //!
@@ -21,7 +21,7 @@ use residual_zoo_testing::program::Scratch;
 use residual_zoo_testing::server::Server;
 use residual_zoo_testing::{runs, zoo};
 
-/// A byte-level BPE with an end-of-text token.
+/// Makes a byte-level BPE with an end-of-text token.
 fn tokenizer() -> Tokenizer {
     let text = "the cat sat on the mat, and the dog sat too";
     let bpe = Tokenizer::train(&TokenizerConfig::Bpe { vocab_size: 270 }, &[text]).unwrap();
@@ -34,7 +34,7 @@ fn bytes() -> Tokenizer {
     Tokenizer::train(&TokenizerConfig::Bytes, &[]).unwrap()
 }
 
-/// Resident memory of a process in KiB.
+/// Returns the resident memory of a process in KiB.
 fn memory(id: u32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
     let line = status
@@ -63,7 +63,7 @@ impl Served {
         }
     }
 
-    /// A GPT-2 with bytes as tokens, whose context is 64.
+    /// Serves a GPT-2 with bytes as tokens, whose context is 64.
     fn gpt2() -> Self {
         Self::new(&zoo::gpt2(), &bytes(), &[])
     }

@@ -40,7 +40,7 @@ def main(address):
             print(refused.status_code, refused.body["message"])
         else:
             raise AssertionError(wrong)
-    # A client that hangs up in the middle of a stream.
+    # The client hangs up in the middle of a stream.
     with client.completions.create(prompt="a", stream=True, **settings | {"max_tokens": 4000}) as stream:
         next(iter(stream))
     print(f"{openai.__version__}: {len(pieces)} pieces, {choice.text!r}")

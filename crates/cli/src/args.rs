@@ -1,4 +1,4 @@
-//! Options that several commands have.
+//! Options that several commands share.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use residual_zoo_train::dashboard::Display;
 /// The backend to compute on.
 #[derive(Args, Debug, Clone)]
 pub struct BackendArgs {
-    /// The backend to compute on, if it was compiled in by `--features` [default: the first one that was]
+    /// The backend to compute on, if it is compiled in (`--features`) [default: the first one that is compiled in]
     #[arg(long, value_name = "NAME", value_parser = backends())]
     pub backend: Option<BackendKind>,
     /// Index of the GPU, counted from 0 [default: the backend's choice; for tch the CPU]
@@ -22,18 +22,18 @@ pub struct BackendArgs {
     pub gpu: Option<usize>,
 }
 
-/// The parser of the name of a backend. Help and completions show the names.
+/// Returns the parser of a backend's name. Help and completions show the names.
 fn backends() -> impl TypedValueParser<Value = BackendKind> {
     let names = BackendKind::ALL.map(BackendKind::feature);
     PossibleValuesParser::new(names).try_map(|name| name.parse::<BackendKind>())
 }
 
 impl BackendArgs {
-    /// The backend that was asked for, or the first one.
+    /// Returns the requested backend, or the first one.
     ///
     /// # Errors
     ///
-    /// When it was not compiled in.
+    /// If the program was built without it.
     pub fn kind(&self) -> Result<BackendKind, BackendError> {
         let kind = self.backend.map_or_else(BackendKind::first, Ok)?;
         kind.check_compiled()?;
@@ -49,7 +49,7 @@ pub struct CheckpointArgs {
     pub checkpoint: Choice,
 }
 
-/// The data to train on.
+/// The training data.
 #[derive(Args, Debug, Clone)]
 pub struct DataArgs {
     /// The data: a text file, a directory of text, JSON lines (.jsonl), each plain or compressed (.gz, .zst), Parquet
@@ -66,14 +66,15 @@ pub struct DataArgs {
 }
 
 impl DataArgs {
-    /// Puts the options into a config to which the assignments `set` of `--set` belong.
+    /// Puts the options into a config. `set` are the assignments of `--set` to this config.
     ///
     /// # Errors
     ///
-    /// A path that does not exist; a tokenizer whose size is not a number; an option for what an assignment sets.
+    /// A path that does not exist; a tokenizer whose size is not a number; an option for a field that an assignment
+    /// sets.
     pub fn apply(&self, config: &mut DataConfig, set: &[String]) -> Result<(), ConfigError> {
         if let Some(name) = &self.data {
-            // For images, `--data` only says where they are.
+            // For images, `--data` only gives their place.
             let field = match &config.source {
                 Data::Images(_) => "data.source.set",
                 _ => "data.source",
@@ -110,7 +111,7 @@ impl DataArgs {
         if let Some(name) = &self.tokenizer {
             refuse_doubled("--tokenizer", "data.tokenizer", set)?;
             if config.source.paths().is_empty() && config.source != Data::TinyShakespeare {
-                // Images stay images with `--data`.
+                // With `--data`, images stay images.
                 let or_text = match config.source {
                     Data::Images(_) | Data::Cifar10(_) => "",
                     _ => ", or give a text with `--data`",
@@ -145,7 +146,7 @@ impl DataArgs {
     }
 }
 
-/// Whether a path is there, or is an address on the hub.
+/// Whether a path exists, or is an address on the hub.
 pub(crate) fn exists(path: &Path) -> bool {
     is_on_hub(path) || path.exists()
 }
@@ -177,19 +178,19 @@ pub fn number(least: u32, most: u32) -> impl Fn(&str) -> Result<u32, String> + C
     }
 }
 
-/// What to show.
+/// Options of the display.
 #[derive(Args, Debug, Clone)]
 pub struct DisplayArgs {
     /// Print lines instead of the terminal dashboard (automatic without a terminal)
     #[arg(long)]
     pub no_tui: bool,
-    /// Peak of the device in TFLOP/s, to show which share of it is in use (MFU) [default: no share is shown]
+    /// Peak of the device in TFLOP/s, to show the share in use (MFU) [default: no share is shown]
     #[arg(long, value_name = "TFLOPS")]
     pub peak_tflops: Option<f64>,
 }
 
 impl DisplayArgs {
-    /// The dashboard or lines.
+    /// Returns the dashboard or lines.
     pub fn display(&self) -> Display {
         Display::detect(self.no_tui)
     }

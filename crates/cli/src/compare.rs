@@ -1,4 +1,4 @@
-//! The options of a comparison, and what it prints.
+//! The options and the output of a comparison.
 
 use std::path::{Path, PathBuf};
 
@@ -10,17 +10,17 @@ use residual_zoo_lab::{Comparison, Error, Options, REPORT, compare, long_warm_up
 
 use crate::{BackendArgs, DataArgs, DisplayArgs, fitted, print, stop_on_signal, wrapped};
 
-/// How models are compared.
+/// Options of a comparison.
 #[derive(Args, Debug)]
 pub struct CompareArgs {
-    /// Set a field that every model's run has, such as train.steps=200; repeat it for several. `residual-zoo describe
-    /// CONFIG` shows the fields of a run
+    /// Set a field of every model's run, such as train.steps=200; repeat it for several. `residual-zoo describe CONFIG`
+    /// shows the fields of a run
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// Where the runs and report.html go [default: runs/compare]
+    /// The directory of the runs and report.html [default: runs/compare]
     #[arg(long, value_name = "DIR")]
     pub run: Option<PathBuf>,
-    /// Delete an earlier comparison there and begin again
+    /// Delete an earlier comparison there and start again
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -33,11 +33,11 @@ pub struct CompareArgs {
 
 impl CompareArgs {
     /// Trains models, by name, prints a table and writes a report. `models` makes them with the assignments of `--set`.
-    /// `command` repeats it.
+    /// `command` is the command that repeats the comparison.
     ///
     /// # Errors
     ///
-    /// Those of `models` and of [`compare`], and options that do not fit the models.
+    /// The errors of `models` and of [`compare`], and options that do not fit the models.
     pub fn run<C: ModelConfig, E: From<Error>>(
         &self,
         models: impl FnOnce(&[String]) -> Result<Vec<(String, RunConfig<C>)>, E>,
@@ -81,7 +81,7 @@ impl CompareArgs {
     }
 }
 
-/// Prints the table, and where the report is.
+/// Prints the table, and the place of the report.
 fn show(comparison: &Comparison, directory: &Path) -> Result<(), Error> {
     if !comparison.entries.is_empty() {
         print(&format!("\n{}", fitted(&comparison.table())))?;

@@ -1,4 +1,4 @@
-//! How a program ends: wrong options, errors as exit codes, and signals.
+//! The start and the end of a program: options, exit codes and signals.
 
 use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ use residual_zoo_train::dashboard::{is_open, restore_terminal, suspend_screen, w
 
 use crate::arguments;
 
-/// The options of a program, or the exit code where they are wrong or only help was asked for. An error quotes
+/// Parses the options of a program. Returns an exit code if they are wrong or only ask for help. An error quotes
 /// arguments, so it is printed without control characters.
 ///
 /// # Errors
@@ -45,10 +45,10 @@ pub fn options<P: clap::Parser>() -> Result<P, ExitCode> {
     })
 }
 
-/// The exit code of a program: an error is one line on standard error, and the code 2 when the user
-/// asked for what cannot be done, such as to write where nothing can be written, and 1 when the machine or the run failed,
-/// such as by a full disk. A command that was stopped before it was done has the code that shells expect, also if it has
-/// saved its work: 128 and the number of the signal.
+/// Returns the exit code of a program. An error is one line on standard error. Its code is 2 if the request cannot be
+/// fulfilled, for example because the output cannot be written there. Its code is 1 if the machine or the run failed,
+/// for example because the disk is full. A command that was stopped before its end has the code that shells expect,
+/// even if it has saved its work: 128 plus the number of the signal.
 pub fn report(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else {
         return ExitCode::SUCCESS;
@@ -64,7 +64,7 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
     ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
 }
 
-/// How the command that runs says where it writes.
+/// Returns the options by which the running command sets its output.
 fn place() -> Option<&'static str> {
     let command = arguments().next().unwrap_or_default();
     match command.as_str() {
@@ -73,7 +73,7 @@ fn place() -> Option<&'static str> {
         "plot" => Some("`--out FILE`"),
         "bench" => Some("`--json FILE`"),
         "export" => Some("another DIRECTORY"),
-        // They publish as well.
+        // An experiment also publishes.
         "experiment" => Some("`--runs DIR` or `--publish DIR`"),
         "sweep" => Some("`--runs DIR`"),
         _ => None,
@@ -107,27 +107,26 @@ fn is_stop(error: &anyhow::Error) -> bool {
 /// The number of the first signal that asked this process to end.
 static SIGNAL: OnceLock<i32> = OnceLock::new();
 
-/// The exit code of a command that was stopped: by a signal, or by a key, which is like Ctrl-C.
+/// Returns the exit code of a command that was stopped by a signal, or by a key, which counts as Ctrl-C.
 fn stopped_by() -> u8 {
     const SIGHUP: i32 = 1;
     const SIGINT: i32 = 2;
-    // The dashboard may notice a terminal that goes away before the signal comes.
+    // The dashboard may notice a closed terminal before the signal comes.
     let of_terminal = if is_gone() { SIGHUP } else { SIGINT };
     let signal = *SIGNAL.get().unwrap_or(&of_terminal);
     u8::try_from(128 + signal).unwrap_or(130)
 }
 
-/// The time in which several signals are one.
+/// The time within which several signals count as one.
 const TOGETHER: Duration = Duration::from_millis(500);
 
-/// A switch that Ctrl-C, SIGTERM or SIGHUP sets, unless they were ignored when the program started; a second
-/// signal ends the program at once. The first one is answered by a line, or by the dashboard if it is open. Signals
-/// that come together are one, as those of a terminal that goes away, or of `timeout`, which asks the process and
-/// its group.
+/// Returns a switch that Ctrl-C, SIGTERM or SIGHUP sets, unless the program started with these signals ignored. The
+/// first signal prints a line, or shows in an open dashboard. A second signal ends the program at once. Signals within
+/// a short time count as one: a closing terminal sends several, and `timeout` signals the process and its group.
 ///
 /// # Errors
 ///
-/// When signals cannot be caught.
+/// If signals cannot be caught.
 pub fn stop_on_signal() -> Result<Interrupter, Error> {
     let interrupter = Interrupter::new();
     let (switch, mut first) = (interrupter.clone(), None);

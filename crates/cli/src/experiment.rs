@@ -29,7 +29,7 @@ use listing::{check_configs, list_runs};
 
 pub use source::{Source, chosen_scale};
 
-/// The page of an experiment that is published to a directory.
+/// Returns the page of an experiment that is published to a directory.
 fn page(publish: &Path, source: &Source) -> PathBuf {
     publish.join(format!("{}.md", source.name))
 }
@@ -45,26 +45,26 @@ struct Program {
     options: ExperimentArgs,
 }
 
-/// What of an experiment is trained, where and how.
+/// Options of an experiment.
 #[derive(Args, Debug)]
 pub struct ExperimentArgs {
-    /// The scale, of an experiment that has several. Those of the zoo have smoke (seconds), cpu (from minutes to two
-    /// hours on two cores with `--jobs 2`, several seeds) and paper (as published, for GPUs)
-    /// [default: smoke, or else the first one]
+    /// The scale, of an experiment that has several. The zoo's experiments have smoke (seconds), cpu (from minutes to
+    /// two hours on two cores with `--jobs 2`, several seeds) and paper (as published, for GPUs) [default: smoke, or
+    /// else the first one]
     #[arg(long, value_name = "SCALE")]
     scale: Option<String>,
-    /// The number of seeds, except for runs that have their own [default: those of the experiment's file]
+    /// The number of seeds, except for runs that have their own [default: the number in the experiment's file]
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
-    /// Set a field of every run, such as train.steps=100; repeat it for several. `residual-zoo describe CONFIG` shows the
-    /// fields of a run
+    /// Set a field of every run, such as train.steps=100; repeat it for several. `residual-zoo describe CONFIG` shows
+    /// the fields of a run
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// Train the run called TEXT, or all runs whose names contain TEXT, and the runs whose weights
     /// they start from. The report goes to NAME-SCALE-only. Can be given several times
     #[arg(long, value_name = "TEXT", conflicts_with = "publish")]
     only: Vec<String>,
-    /// Where runs and reports go
+    /// The directory of runs and reports
     #[arg(long, value_name = "DIR", default_value = "runs/experiments")]
     runs: PathBuf,
     /// Train everything again [default: runs that were trained before are not repeated]
@@ -73,11 +73,11 @@ pub struct ExperimentArgs {
     /// Only check the experiment and list its runs
     #[arg(long, conflicts_with_all = ["force", "publish", "only_try"])]
     check: bool,
-    /// Train nothing to its end: make two steps with every model at its full shape, on one sequence
-    /// at a time, and set the memory that it takes beside an estimate
+    /// Train nothing to its end: make two steps with every model at its full shape, on one sequence at a time, and
+    /// compare the memory used with an estimate
     #[arg(long = "try", conflicts_with_all = ["force", "publish"])]
     only_try: bool,
-    /// Write the tables and charts there as well, as NAME.md and NAME-1.svg, …
+    /// Also write the tables and charts to this directory, as NAME.md and NAME-1.svg, …
     #[arg(long, value_name = "DIR")]
     publish: Option<PathBuf>,
     /// Show the dashboard of every run as it trains [default: a line for each run]
@@ -91,7 +91,7 @@ pub struct ExperimentArgs {
     /// directory of text files or a JSON Lines file
     #[arg(long, value_name = "PATH")]
     new_data: Option<PathBuf>,
-    /// The file of a task on which the runs are evaluated, in place of that of the experiment; repeat it for several
+    /// The file of a task on which the runs are evaluated, in place of the experiment's own; repeat it for several
     #[arg(long, value_name = "TASK=FILE")]
     task: Vec<String>,
     #[command(flatten)]
@@ -100,7 +100,7 @@ pub struct ExperimentArgs {
     display: DisplayArgs,
 }
 
-/// Runs an experiment as the options on the command line say. `commit` is that of the program.
+/// Runs an experiment with the options of the command line. `commit` is the commit of the program.
 pub fn experiment_main<C: ModelConfig>(source: &Source, commit: &str) -> ExitCode {
     crate::start();
     let options = match crate::options::<Program>() {
@@ -116,12 +116,12 @@ pub fn experiment_main<C: ModelConfig>(source: &Source, commit: &str) -> ExitCod
 }
 
 impl ExperimentArgs {
-    /// Runs `source` as these options say. `program` is the beginning of the command that repeats it, and
-    /// `commit` is that of the program.
+    /// Runs `source` with these options. `program` is the beginning of the command that repeats it, and `commit` is the
+    /// commit of the program.
     ///
     /// # Errors
     ///
-    /// Those of [`run_experiment`](residual_zoo_lab::run_experiment), and options that do not fit the experiment.
+    /// The errors of [`run_experiment`](residual_zoo_lab::run_experiment), and options that do not fit the experiment.
     pub fn run<C: ModelConfig>(
         &self,
         source: &Source,
@@ -162,7 +162,7 @@ impl ExperimentArgs {
         }
         let report = self.report_of(source, scale);
         self.check_places(source, &report)?;
-        // Once, rather than in each process.
+        // Checks once, rather than in each process.
         experiment.check_tasks()?;
         self.jobs.check_watch(self.watch)?;
         let display = match self.watch {
@@ -197,7 +197,7 @@ impl ExperimentArgs {
             commit: Some(commit.to_owned()),
         };
         let outcome = experiment.run(&planned, &options);
-        // The process that started a worker tells the rest.
+        // The process that started a worker prints the rest.
         if self.jobs.worker && (outcome.is_ok() || options.stop.should_stop()) {
             return Ok(());
         }
@@ -223,7 +223,7 @@ impl ExperimentArgs {
         }
     }
 
-    /// Checks where the report and the page will be, before anything is trained.
+    /// Checks the places of the report and the page before anything is trained.
     fn check_places(&self, source: &Source, name: &str) -> Result<(), Error> {
         let is_taken = ["pool", INDEX].contains(&name);
         let mut parts = Path::new(name).components();
@@ -260,7 +260,7 @@ impl ExperimentArgs {
         }
     }
 
-    /// The name of the directory of the report.
+    /// Returns the name of the report's directory.
     fn report_of(&self, source: &Source, scale: &str) -> String {
         let part = if self.only.is_empty() { "" } else { "only" };
         let parts = [source.name.as_str(), scale, part];

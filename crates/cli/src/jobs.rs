@@ -16,7 +16,7 @@ use residual_zoo_lab::{Error, Options, PlannedRun};
 
 use crate::print;
 
-/// How many processes train.
+/// Options of training in several processes.
 #[derive(Args, Debug)]
 pub struct JobsArgs {
     /// Train with up to N processes at a time, 1 to 256, at most one for each core and as many as fit into memory, each
@@ -34,7 +34,7 @@ impl JobsArgs {
     ///
     /// # Errors
     ///
-    /// When the user asked for both.
+    /// If the user asked for both.
     pub(super) fn check_watch(&self, watch: bool) -> Result<(), ConfigError> {
         if !watch || self.jobs == 1 {
             return Ok(());
@@ -44,12 +44,12 @@ impl JobsArgs {
         Err(ConfigError::new("--watch", problem))
     }
 
-    /// The number of jobs, if there are several.
+    /// Returns the number of jobs, if there are several.
     pub(super) fn several(&self) -> Option<u32> {
         Some(self.jobs).filter(|jobs| *jobs > 1)
     }
 
-    /// What is shown of a run unless the user watches it. Several processes would write over each other.
+    /// Returns the display of a run unless the user watches it. Several processes would overwrite each other's lines.
     pub(super) fn display(&self) -> Display {
         match self.worker || self.jobs > 1 {
             true => Display::Quiet,
@@ -57,12 +57,12 @@ impl JobsArgs {
         }
     }
 
-    /// Trains `runs` with several processes, if the user asked for that, until everything is trained or
-    /// the user stops. What is then left to do is quick.
+    /// Trains `runs` with several processes, if the user asked for that, until everything is trained or the user stops.
+    /// The remaining work is quick.
     ///
     /// # Errors
     ///
-    /// When the memory cannot be estimated, or a process cannot be started.
+    /// If the memory cannot be estimated, or a process cannot be started.
     pub(super) fn share<C: ModelConfig>(
         &self,
         runs: &[PlannedRun<C>],
@@ -100,14 +100,14 @@ impl JobsArgs {
     }
 }
 
-/// How many runs at a time fit into memory, judged by the largest model.
+/// Returns the number of runs that fit into memory together, judged by the largest model.
 fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<usize, Error> {
     let size = |config: &&RunConfig<C>| least_memory(config, config.vocabulary(1)) as u64;
     let configs = runs.iter().filter_map(|run| run.config.as_ref());
     let (Some(largest), Some(available)) = (configs.max_by_key(size), available_memory()) else {
         return Ok(usize::MAX);
     };
-    // A sweep may make a valid run of one that is not.
+    // A sweep may turn an invalid run into a valid one.
     let basis = Basis::of_config(&largest.data, &options.stop).map_err(DriveError::from);
     let Ok(trial) = basis.and_then(|basis| Trial::new(largest, basis.vocabulary)) else {
         return Ok(usize::MAX);
@@ -119,7 +119,7 @@ fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<
     Ok(usize::try_from(fitting).unwrap_or(usize::MAX).max(1))
 }
 
-/// Starts this program again as one of `jobs` workers. It stops when its standard input is closed.
+/// Starts this program again as one of `jobs` workers. A worker stops when its standard input is closed.
 fn start(jobs: usize) -> Result<Child, Error> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = (cores / jobs).max(1).to_string();
@@ -138,8 +138,7 @@ fn start(jobs: usize) -> Result<Child, Error> {
     Ok(command.spawn().map_err(RunError::io("start", &program))?)
 }
 
-/// Waits until all workers have ended, and tells of those that were killed. Closes their input when the user
-/// stops.
+/// Waits until all workers have ended, and reports killed workers. Closes their input when the user stops.
 fn wait(mut workers: Vec<Child>, stop: &Interrupter) -> Result<(), Error> {
     while !workers.is_empty() {
         if stop.should_stop() {

@@ -2,11 +2,11 @@
 
 use residual_zoo_train::dashboard::warn;
 
-/// The settings, and what they are worth (docs/performance.md).
+/// Returns the settings. docs/performance.md has their effects.
 ///
-/// - glibc keeps freed memory, because each step asks for the same tensors again. Otherwise it returns
-///   large ones to the system, which hands them out anew page by page.
-/// - Threads of OpenMP, which LibTorch uses, soon sleep when they wait. Otherwise they occupy their cores for
+/// - glibc keeps freed memory, because each step asks for the same tensors again. Otherwise it returns large tensors to
+///   the system, which provides their memory anew, page by page.
+/// - Threads of OpenMP, which LibTorch uses, sleep soon when they wait. Otherwise they occupy their cores for
 ///   milliseconds, and a second process slows both down many times over.
 fn settings() -> Vec<(&'static str, &'static str)> {
     let mut settings = Vec::new();
@@ -21,7 +21,7 @@ fn settings() -> Vec<(&'static str, &'static str)> {
     settings
 }
 
-/// What is wrong with `RESIDUAL_ZOO_OPS`, which only knows `plain`.
+/// Returns the problem with `RESIDUAL_ZOO_OPS`, which only allows `plain`.
 fn unknown_ops() -> Option<String> {
     let value = std::env::var_os("RESIDUAL_ZOO_OPS")?;
     let known = value.is_empty() || value == "plain";
@@ -31,11 +31,11 @@ fn unknown_ops() -> Option<String> {
     })
 }
 
-/// Prepares this process. A program calls this first of all.
+/// Prepares this process. A program must call this first.
 ///
-/// The program starts again, in the same process, with the settings that it runs fastest with. What the user has
-/// set stays. There is no safe function for most of these settings, and none at all for the others. If the
-/// program cannot start again, it goes on as it is. It ends if `RESIDUAL_ZOO_OPS` has a value that means nothing.
+/// The program starts again, in the same process, with the settings with which it runs fastest. Settings of the user
+/// stay. There is no safe function for most of these settings, and no function at all for the others. If the program
+/// cannot start again, it continues as it is. It ends if `RESIDUAL_ZOO_OPS` has an unknown value.
 pub fn start() {
     if let Some(problem) = unknown_ops() {
         warn(&problem);

@@ -1,4 +1,4 @@
-//! The options of a sweep, and what it prints.
+//! The options and the output of a sweep.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ use crate::{
     refuse_doubled, stop_on_signal, wrapped,
 };
 
-/// What is swept, where and how.
+/// Options of a sweep.
 #[derive(Args, Debug)]
 pub struct SweepArgs {
     /// A field and the values to try: a list, train.batch=8,16; a range and the number of its values,
@@ -27,19 +27,19 @@ pub struct SweepArgs {
     /// sweep of the file]
     #[arg(long, value_name = "FIELD=VALUES")]
     over: Vec<Swept>,
-    /// The number of seeds: those of the file first, then others [default: those of the file, or one]
+    /// The number of seeds: the seeds of the file first, then others [default: the seeds of the file, or one]
     #[arg(long, value_name = "N", value_parser = crate::number(1, 10_000))]
     seeds: Option<u32>,
-    /// Give up the worse half of the points after a part of their steps, N − 1 times; without a number, N is 3 [default:
-    /// every point is trained to the end]
+    /// Give up the worse half of the points after a part of their steps, N − 1 times; without a number, N is 3
+    /// [default: every point is trained to the end]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "3",
           value_parser = crate::number(1, 16))]
     halving: Option<u32>,
-    /// Set a field of every run, such as train.steps=100; repeat it for several. `residual-zoo describe CONFIG` shows the
-    /// fields of a run
+    /// Set a field of every run, such as train.steps=100; repeat it for several. `residual-zoo describe CONFIG` shows
+    /// the fields of a run
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// Where runs and reports go
+    /// The directory of runs and reports
     #[arg(long, value_name = "DIR", default_value = "runs/experiments")]
     runs: PathBuf,
     /// Train everything again [default: runs that were trained before are not repeated]
@@ -59,12 +59,12 @@ pub struct SweepArgs {
 }
 
 impl SweepArgs {
-    /// Sweeps the runs of `experiment`, which is called `name`, prints a table and writes a report. `commit`
-    /// is that of the program.
+    /// Sweeps the runs of `experiment`, which is called `name`, prints a table and writes a report. `commit` is the
+    /// commit of the program.
     ///
     /// # Errors
     ///
-    /// Options that do not fit the experiment, and those of [`Experiment::run_sweep`].
+    /// Options that do not fit the experiment, and the errors of [`Experiment::run_sweep`].
     pub fn run<C: ModelConfig>(
         &self,
         mut experiment: Experiment<C>,
@@ -114,7 +114,7 @@ impl SweepArgs {
             ..Origin::default()
         };
         let outcome = experiment.run_sweep(&sweep, &planned, &options);
-        // The process that started a worker tells the rest.
+        // The process that started a worker prints the rest.
         if self.jobs.worker && (outcome.is_ok() || options.stop.should_stop()) {
             return Ok(());
         }
@@ -146,7 +146,7 @@ impl SweepArgs {
         }
     }
 
-    /// Returns the error of a field of the sweep with the name of the option that gave it.
+    /// Adds the name of the option to an error about a field of the sweep.
     fn as_given(&self, error: Error) -> Error {
         let Error::Drive(DriveError::Run(RunError::Config(mut error))) = error else {
             return error;
@@ -163,9 +163,9 @@ impl SweepArgs {
         error.into()
     }
 
-    /// The sweep of the file, with the options put in. `claimed` are the seeds of the experiment.
+    /// Returns the sweep of the file with these options. `claimed` are the seeds of the experiment.
     fn sweep(&self, of_file: Option<Sweep>, claimed: &[u64]) -> Result<Sweep, Error> {
-        // Where nothing is claimed, the seeds begin with 1.
+        // If nothing is claimed, the seeds begin with 1.
         let claimed = if of_file.is_some() { claimed } else { &[] };
         let mut sweep = of_file.unwrap_or(Sweep {
             over: Vec::new(),
@@ -183,7 +183,7 @@ impl SweepArgs {
             sweep.over = self.over.clone();
         }
         if let Some(seeds) = self.seeds {
-            // Those of the file first, then others that no claim uses.
+            // The seeds of the file come first, then others that no claim uses.
             let more = (1..).filter(|seed| !claimed.contains(seed) && !sweep.seeds.contains(seed));
             let more: Vec<u64> = more.take(seeds as usize).collect();
             sweep.seeds.extend(more);
@@ -211,7 +211,7 @@ pub(crate) fn refuse_swept(sweep: Option<&Sweep>, set: &[String]) -> Result<(), 
     }
 }
 
-/// Prints notes on what the user may not have meant.
+/// Prints notes on probable mistakes.
 pub(crate) fn note<C: ModelConfig>(
     experiment: &Experiment<C>,
     planned: &[PlannedRun<C>],
@@ -222,7 +222,7 @@ pub(crate) fn note<C: ModelConfig>(
     Ok(())
 }
 
-/// Prints what ± means where a table has it.
+/// Explains ± if a table has it.
 pub(crate) fn explain_spread(table: &str, has_claims: bool) -> Result<(), Error> {
     let meaning = match has_claims {
         true => {
@@ -236,7 +236,7 @@ pub(crate) fn explain_spread(table: &str, has_claims: bool) -> Result<(), Error>
     }
 }
 
-/// Prints the best of every run, and warnings.
+/// Prints the best point of every run, and warnings.
 pub(crate) fn show(tuning: &Tuning) -> Result<(), Error> {
     for run in &tuning.runs {
         let best = match run.best() {

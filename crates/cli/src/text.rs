@@ -8,17 +8,17 @@ use residual_zoo_runs::Error as RunError;
 use residual_zoo_system::terminal::output_columns;
 use residual_zoo_system::{harmless, output};
 
-/// Prints a line to standard output. Control characters are escaped. A reader that stops reading, such as
-/// `head`, is no error.
+/// Prints a line to standard output. Control characters are escaped. A reader that closes the pipe, such as `head`, is
+/// not an error.
 ///
 /// # Errors
 ///
-/// When the line cannot be written.
+/// If the line cannot be written.
 pub fn print(text: &str) -> Result<(), Error> {
     write(&format!("{}\n", harmless(text)))
 }
 
-/// A table as text, no wider than the terminal where standard output is one.
+/// Formats a table as text. If standard output is a terminal, the table is no wider.
 pub fn fitted(table: &Table) -> String {
     match output_columns() {
         Some(columns) => table.fit(columns),
@@ -26,7 +26,8 @@ pub fn fitted(table: &Table) -> String {
     }
 }
 
-/// Text for standard output: in a terminal, its lines are cut between words, and all but the first begin with `indent`.
+/// Formats text for standard output. In a terminal, lines are cut between words, and all but the first begin with
+/// `indent`.
 pub fn wrapped(text: &str, indent: &str) -> String {
     let Some(columns) = output_columns() else {
         return text.to_owned();
@@ -37,7 +38,7 @@ pub fn wrapped(text: &str, indent: &str) -> String {
     format!("{first}{}", wrap(words, room).join(&format!("\n{indent}")))
 }
 
-/// The name of a verdict, in color where standard output is a terminal and `NO_COLOR` is not set.
+/// Returns the name of a verdict, in color if standard output is a terminal and `NO_COLOR` is not set.
 pub(crate) fn verdict(verdict: Verdict) -> String {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     painted(verdict, std::io::stdout().is_terminal() && !no_color)
@@ -56,7 +57,7 @@ fn painted(verdict: Verdict, in_color: bool) -> String {
     }
 }
 
-/// Writes text to standard output as it is.
+/// Writes text to standard output unchanged.
 pub(crate) fn write(text: &str) -> Result<(), Error> {
     match output::write(output::Stream::Out, text.as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

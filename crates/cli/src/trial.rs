@@ -1,4 +1,4 @@
-//! `--try`: the memory of every model of an experiment, estimated and taken.
+//! `--try`: the memory of every model of an experiment, estimated and measured.
 
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::ModelConfig;
@@ -13,8 +13,8 @@ use crate::{print, write};
 
 const MEBIBYTE: f64 = (1 << 20) as f64;
 
-/// Makes two steps with every model, on one sequence at a time, and sets the peak of memory beside
-/// the estimate. A model that is estimated not to fit is left out.
+/// Makes two steps with every model, on one sequence at a time, and compares the peak of memory with the estimate.
+/// Skips a model that is estimated not to fit.
 pub(super) fn try_models<C: ModelConfig>(
     planned: &[PlannedRun<C>],
     kind: BackendKind,
@@ -37,7 +37,7 @@ pub(super) fn try_models<C: ModelConfig>(
             continue;
         }
         tried.push(config);
-        // Before the steps, which can take minutes.
+        // Printed before the steps, which can take minutes.
         write(&format!("{:<44}", run.name))?;
         let basis = Basis::of_config(&config.data, &Interrupter::new());
         let done = basis.map_err(Error::from).and_then(|basis| {
@@ -66,7 +66,7 @@ pub(super) fn try_models<C: ModelConfig>(
     Ok(())
 }
 
-/// Fills the line of a model. Returns whether it was tried.
+/// Fills the row of a model. Returns whether the model was tried.
 fn try_model<C: ModelConfig>(
     config: &RunConfig<C>,
     basis: &Basis,

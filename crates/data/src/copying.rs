@@ -48,14 +48,14 @@ impl Default for CopyConfig {
 }
 
 impl CopyConfig {
-    /// Length of a sequence at `level`: the tokens to copy, the noise, and one recall token for
-    /// each token to copy.
+    /// Returns the length of a sequence at `level`: the tokens to copy, the noise, and one recall token for each token
+    /// to copy.
     pub fn time(&self, level: usize) -> usize {
         self.noise_at(level)
             .saturating_add(self.tokens.saturating_mul(2))
     }
 
-    /// Number of noise tokens at `level` of the curriculum.
+    /// Returns the number of noise tokens at `level` of the curriculum.
     pub fn noise_at(&self, level: usize) -> usize {
         let doubled = u32::try_from(level)
             .ok()
@@ -64,7 +64,7 @@ impl CopyConfig {
         noise.min(self.most_noise.unwrap_or(self.noise))
     }
 
-    /// The last level of the curriculum: the first one with the maximum of noise.
+    /// Returns the last level of the curriculum, which is the first with the maximum of noise.
     pub fn last_level(&self) -> usize {
         let most = self.noise_at(usize::MAX);
         (0..usize::BITS as usize)
@@ -102,7 +102,7 @@ impl CopyConfig {
         }
     }
 
-    /// Random sequences at `level`. They depend only on the task and the arguments.
+    /// Draws random sequences at `level`. They depend only on the task and the arguments.
     pub(crate) fn batch(
         &self,
         purpose: &str,
@@ -135,8 +135,7 @@ impl CopyConfig {
     }
 }
 
-/// The symbols in order, scattered among `noise` noise tokens. Every choice of positions is equally
-/// likely.
+/// Scatters the symbols, in order, among `noise` noise tokens. Every choice of positions is equally likely.
 fn scatter(symbols: &[u32], noise: usize, draws: &mut Draws) -> Vec<u32> {
     let mut left = symbols.iter();
     let places = symbols.len() + noise;
@@ -151,7 +150,7 @@ fn scatter(symbols: &[u32], noise: usize, draws: &mut Draws) -> Vec<u32> {
         .collect()
 }
 
-/// The word of each token, by token id.
+/// Returns the word of each token, by token id.
 pub(crate) fn vocabulary() -> Vec<String> {
     let letters = ('a'..).take(LETTERS as usize).map(String::from);
     letters.chain([".".into(), "?".into()]).collect()

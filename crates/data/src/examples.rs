@@ -171,7 +171,7 @@ pub enum Sequences {
 }
 
 impl Sequences {
-    /// Length of a sequence.
+    /// Returns the length of a sequence.
     pub fn time(&self) -> usize {
         match self {
             Self::Text(windows) => windows.time(),

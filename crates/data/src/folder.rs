@@ -416,7 +416,7 @@ fn header(path: &Path) -> Result<(u64, u64), String> {
 }
 
 impl Folder {
-    /// Number of images.
+    /// Returns the number of images.
     pub fn len(&self) -> usize {
         self.files.len()
     }

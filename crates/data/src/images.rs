@@ -74,7 +74,7 @@ pub enum ImageSet {
 }
 
 impl ImageSet {
-    /// The name of the set.
+    /// Returns the name of the set.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Shapes(_) => "drawn shapes",
@@ -147,7 +147,7 @@ impl ImagesConfig {
         }
     }
 
-    /// Channels, height and width of the images.
+    /// Returns the channels, height and width of the images.
     pub fn size(&self) -> [usize; 3] {
         match &self.set {
             ImageSet::Shapes(shapes) => [3, shapes.size, shapes.size],
@@ -156,7 +156,7 @@ impl ImagesConfig {
         }
     }
 
-    /// Number of classes.
+    /// Returns the number of classes.
     pub fn classes(&self) -> usize {
         match &self.set {
             ImageSet::Shapes(_) => shapes::NAMES.len(),
@@ -246,7 +246,7 @@ impl Images {
         self.header + self.size.iter().product::<usize>()
     }
 
-    /// Number of images.
+    /// Returns the number of images.
     pub fn len(&self) -> usize {
         self.records.len() / self.record_size()
     }

@@ -11,7 +11,7 @@ use residual_zoo_system::stop;
 
 use crate::DataError;
 
-/// The time between two questions to the caller whether the work goes on.
+/// The time between two calls of `goes_on`.
 const OFTEN: Duration = Duration::from_millis(50);
 
 /// Messages between the work and its caller.

@@ -20,7 +20,7 @@ impl Mixture {
         self.0.iter().map(|(_, tokens)| tokens)
     }
 
-    /// Number of tokens in all texts.
+    /// Returns the number of tokens in all texts.
     pub fn len(&self) -> usize {
         self.texts().map(Tokens::len).sum()
     }

@@ -176,7 +176,7 @@ impl Shard {
         }
     }
 
-    /// Number of tokens.
+    /// Returns the number of tokens.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -186,7 +186,7 @@ impl Shard {
         self.len == 0
     }
 
-    /// Number of token ids in the vocabulary. All ids are below it.
+    /// Returns the number of token ids in the vocabulary. All ids are below it.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }

@@ -46,7 +46,7 @@ impl Default for SyntheticConfig {
 }
 
 impl SyntheticConfig {
-    /// Number of token ids.
+    /// Returns the number of token ids.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size.unwrap_or_else(|| vocabulary().len())
     }

@@ -65,7 +65,7 @@ impl Tokens {
         Self(Store::Memory(tokens.into()))
     }
 
-    /// Number of tokens.
+    /// Returns the number of tokens.
     pub fn len(&self) -> usize {
         match &self.0 {
             Store::Memory(tokens) => tokens.len(),

@@ -37,7 +37,7 @@ struct View {
 }
 
 impl Views {
-    /// Number of images.
+    /// Returns the number of images.
     pub fn len(&self) -> usize {
         match &self.pictures {
             Pictures::Memory(images) => images.len(),
@@ -110,7 +110,7 @@ impl Views {
                 column: draws.below(border),
                 mirrored: draws.below(2) == 1 && flip,
             };
-            // Changes that take a varying number of random numbers have their own for each image.
+            // Changes that need a varying number of random numbers have a generator per image.
             (
                 i,
                 view,
@@ -261,8 +261,8 @@ mod tests {
     use super::*;
     use crate::{ImageSet, RandAugment};
 
-    /// Makes two images of 3 × 2 × 4 values. The value at (channel, row, column) of image i is 24 i + 8 channel + 4 row
-    /// + column.
+    /// Makes two images of 3 × 2 × 4 values. The value at (channel, row, column) of image i is
+    /// 24 i + 8 channel + 4 row + column.
     fn pictures(crop: usize, flip: bool) -> Views {
         let mut images = Images::empty(1, [3, 2, 4]);
         for i in 0..2u8 {

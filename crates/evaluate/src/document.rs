@@ -22,7 +22,7 @@ pub enum Document {
     },
     /// The choice of the most likely of several pairs of context and continuation.
     Choose {
-        /// The pairs. They share what is equal.
+        /// The pairs. Equal texts are shared.
         pairs: Vec<(Arc<String>, Arc<String>)>,
         /// Characters of each choice.
         lengths: Vec<usize>,

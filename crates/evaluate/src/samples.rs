@@ -1,4 +1,4 @@
-//! The file of samples of a task. Scores are written at once, so an evaluation that was stopped continues.
+//! The file of samples of a task. Scores are written immediately, so an evaluation that was stopped continues.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};

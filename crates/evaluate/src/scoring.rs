@@ -116,7 +116,7 @@ impl<'a, 'p, B: Backend, M: LanguageModel<B>> Scoring<'a, 'p, B, M> {
         }
     }
 
-    /// Scores the waiting requests. A document with all of its scores is written at once.
+    /// Scores the waiting requests. A document with all of its scores is written immediately.
     fn score_waiting(&mut self) -> Result<(), Error> {
         let requests = std::mem::take(&mut self.waiting);
         self.tokens = 0;

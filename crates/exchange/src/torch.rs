@@ -185,7 +185,7 @@ struct Storage {
     /// The type of its numbers.
     kind: String,
     key: String,
-    /// How many numbers the storage has.
+    /// Count of the numbers in the storage.
     count: usize,
 }
 

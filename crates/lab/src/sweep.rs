@@ -102,7 +102,7 @@ impl fmt::Display for Value {
 pub struct Halving {
     /// The number of rungs. The last one trains to the end.
     pub rungs: usize,
-    /// The share of the points that continue after a rung. A rung also trains this share of the steps of the next rung.
+    /// The share of the points that continues after a rung. It is also the length of a rung relative to the next one.
     pub keep: f64,
 }
 

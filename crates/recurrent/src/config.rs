@@ -37,7 +37,7 @@ pub enum Form {
 pub struct RecurrentConfig {
     /// Number of tokens in a block, k.
     pub block: usize,
-    /// α.
+    /// α: how it is set, and its initial value.
     pub alpha: Alpha,
     /// The form of eq. 9: as printed, or as the authors' code computes it.
     pub form: Form,

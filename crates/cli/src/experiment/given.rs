@@ -1,4 +1,4 @@
-//! The options of an experiment, put into it.
+//! Applies the options to an experiment.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::args::exists;
 use crate::{DataArgs, command, refuse_doubled};
 
 impl ExperimentArgs {
-    /// The experiment in a RON text, with the options put in.
+    /// Opens the experiment of a RON text with these options.
     pub(super) fn open<C: ModelConfig>(
         &self,
         text: &ExperimentText,
@@ -27,7 +27,7 @@ impl ExperimentArgs {
         if let Some(seeds) = self.seeds {
             experiment.set_seeds(seeds)?;
             experiment.check().map_err(|error| match error {
-                // The file was right before.
+                // The file was valid before the options.
                 Error::Drive(DriveError::Run(RunError::Config(error))) => {
                     let problem = format!("does not fit: {error}");
                     ConfigError::new(format!("--seeds {seeds}"), problem).into()
@@ -52,7 +52,7 @@ impl ExperimentArgs {
                 Err(ConfigError::new("--new-data", problem))
             });
         };
-        // What was learned of one tokenizer's ids is of no use to another's.
+        // Weights learned with one tokenizer's ids are useless with another tokenizer.
         let tokenizer = DataArgs {
             data: None,
             tokenizer: self.data.tokenizer.clone(),
@@ -72,7 +72,7 @@ impl ExperimentArgs {
         Ok(())
     }
 
-    /// Puts the files of `--task` in place of those of the experiment.
+    /// Replaces the files of the experiment's tasks by the files of `--task`.
     fn apply_tasks(&self, tasks: &mut [TaskSpec]) -> Result<(), ConfigError> {
         for given in &self.task {
             let names = || {
@@ -93,7 +93,7 @@ impl ExperimentArgs {
         Ok(())
     }
 
-    /// Checks that an experiment reads data where some are given.
+    /// Checks that an experiment reads data if some are given.
     fn check_data<C>(&self, experiment: &Experiment<C>) -> Result<(), ConfigError> {
         let Some(path) = &self.data.data else {
             return Ok(());
@@ -110,9 +110,9 @@ impl ExperimentArgs {
         Ok(())
     }
 
-    /// The command that repeats the results; it begins with `program`.
+    /// Returns the command that repeats the results; it begins with `program`.
     pub(super) fn command(&self, scale: &str, program: &str, kind: BackendKind) -> String {
-        // Flex comes first where no backend is named.
+        // Without a named backend, Flex comes first.
         let other = (kind != BackendKind::Flex).then_some(kind);
         let new_data = self
             .new_data

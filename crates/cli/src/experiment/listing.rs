@@ -1,4 +1,4 @@
-//! The runs of an experiment, listed without training them.
+//! Lists the runs of an experiment without training them.
 
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_drive::{Basis, basis_notes};
@@ -8,7 +8,7 @@ use residual_zoo_train::Interrupter;
 
 use crate::{fitted, print, wrapped};
 
-/// Checks what does not depend on the data.
+/// Checks everything that does not depend on the data.
 pub(super) fn check_configs<C: ModelConfig>(planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
     for run in planned {
         if let Some(config) = &run.config {
@@ -20,7 +20,7 @@ pub(super) fn check_configs<C: ModelConfig>(planned: &[PlannedRun<C>]) -> Result
     Ok(())
 }
 
-/// The vocabulary of each run with a model, with which its config is valid.
+/// Returns the vocabulary of each run with a model. The run's config is valid with it.
 fn bases<C: ModelConfig>(
     experiment: &Experiment<C>,
     planned: &[PlannedRun<C>],
@@ -52,7 +52,7 @@ fn bases<C: ModelConfig>(
     planned.iter().map(of_run).collect()
 }
 
-/// Prints the runs of an experiment of this scale that was found to be valid; the scale is empty where there are none.
+/// Prints the runs of a valid experiment at this scale; the scale is empty if the experiment has none.
 pub(super) fn list_runs<C: ModelConfig>(
     experiment: &Experiment<C>,
     scale: &str,
@@ -75,7 +75,7 @@ pub(super) fn list_runs<C: ModelConfig>(
             cells[2] = si(config.model.cost(basis.vocabulary).params.total() as f64);
             if experiment.count.is_none() {
                 let tokens = config.train.steps as f64 * config.tokens_per_step() as f64;
-                // A run that starts from another one has seen some of the data.
+                // A run that starts from another run has already seen some of the data.
                 let passes = basis.passes(tokens).filter(|_| run.after.is_none());
                 cells[3] = config.train.steps.to_string();
                 cells[4] = si(tokens);

@@ -7,25 +7,25 @@ use residual_zoo_core::ConfigError;
 use residual_zoo_data::read_utf8;
 use residual_zoo_lab::{Error, ExperimentFile};
 
-/// An experiment and where its text comes from.
+/// The text of an experiment, and its origin.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Its name, which the directory of its report begins with.
+    /// The name of the experiment. The directory of its report begins with it.
     pub name: String,
     /// The text of its file.
     pub text: Cow<'static, str>,
     /// The path of the file.
     pub path: PathBuf,
-    /// Whether the file is one of the user's own.
+    /// Whether the file is the user's own.
     pub is_own: bool,
 }
 
 impl Source {
-    /// The experiment in the file `path`.
+    /// Reads the experiment in the file `path`.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let name = path.file_stem().unwrap_or_default();
         Ok(Self {
@@ -36,17 +36,18 @@ impl Source {
         })
     }
 
-    /// The file with its scales.
+    /// Parses the file with its scales.
     ///
     /// # Errors
     ///
-    /// As [`ExperimentFile::new`].
+    /// The errors of [`ExperimentFile::new`].
     pub fn file(&self) -> Result<ExperimentFile<'_>, Error> {
         ExperimentFile::new(&self.text, &self.path)
     }
 }
 
-/// The scale of `file` that is asked for, or else `usual` or, if the file lacks it, its first one. `None` if it has no scales.
+/// Returns the requested scale of `file`, or else `usual` or, if the file lacks it, its first scale. `None` if it has
+/// no scales.
 ///
 /// # Errors
 ///

@@ -2,7 +2,7 @@ use super::*;
 
 const WIDTH: usize = 7;
 
-/// An image of 7 × 6 pixels.
+/// Makes an image of 7 × 6 pixels.
 fn image() -> Vec<u8> {
     let value =
         |c: usize, y: usize, x: usize| ((x * 37 + y * 91 + c * 53 + x * y * 11) % 200 + 20) as u8;

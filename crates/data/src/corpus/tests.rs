@@ -51,7 +51,7 @@ impl Setup {
             .collect()
     }
 
-    /// The only entry.
+    /// Returns the only entry.
     fn entry(&self) -> PathBuf {
         let entries = self.entries();
         assert_eq!(entries.len(), 1, "{entries:?}");
@@ -221,7 +221,7 @@ fn a_damaged_cache_entry_is_rebuilt() {
     }
 }
 
-/// The files of an entry.
+/// Reads the files of an entry.
 fn content(entry: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let files = fs::read_dir(entry).unwrap().map(|file| file.unwrap());
     let mut files: Vec<_> = files
@@ -320,7 +320,7 @@ fn what_killed_processes_leave_is_used_or_swept() {
     );
 }
 
-/// The content of an entry with the source of another one in its manifest.
+/// Returns the content of an entry with the source of another one in its manifest.
 fn strip(content: &[(PathBuf, Vec<u8>)], of: &Setup) -> Vec<(PathBuf, Vec<u8>)> {
     let source = of.dir.path().join("input.txt").display().to_string();
     let with_source = |(name, bytes): &(PathBuf, Vec<u8>)| {
