@@ -23,7 +23,7 @@ pub enum Reading {
 }
 
 /// Refuses to read `rows` sequences or images at once if they are estimated to take more than the `available` bytes of
-/// this machine. The model is not loaded before. The option `option` sets their number.
+/// this machine. Needs no loaded model. The option `option` sets the number of sequences.
 ///
 /// Clear cases are decided at once. For all others, a model of the same config reads a few sequences of full length,
 /// which takes some seconds. Nothing is refused on a backend with memory of its own, or without a count of its memory.
