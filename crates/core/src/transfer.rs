@@ -9,8 +9,8 @@ use crate::ConfigError;
 /// Tensors by name.
 pub type Tensors = BTreeMap<String, TensorData>;
 
-/// What a model can do with trained weights: train a part of them, scale their learning rates, grow from a smaller
-/// model, and be merged with another.
+/// Uses of trained weights: a model can train a part of them, scale their learning rates, grow from a smaller model,
+/// and be merged with another.
 ///
 /// By default, a model starts from the weights of an equal one and does nothing else; then
 /// `impl Transfer for MyConfig {}` is enough.

@@ -15,16 +15,16 @@ pub struct Memory {
     pub available: Amount,
 }
 
-/// Bytes of memory, and what limits them.
+/// Bytes of memory, with their limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amount {
     /// The number of bytes.
     pub bytes: u64,
-    /// What limits them.
+    /// The limit that applies.
     pub limit: Limit,
 }
 
-/// What limits memory.
+/// A limit of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Limit {
     /// The memory of the machine, swap included.
@@ -202,7 +202,7 @@ mod tests {
         );
     }
 
-    /// What these files limit memory to: the kind of each limit, all bytes and those that are left.
+    /// Returns the limits in these files: the kind, all bytes and the bytes that are left.
     fn limits(files: &[(&str, &str)]) -> Vec<(Limit, u64, u64)> {
         let read = |path: &Path| {
             let known = files.iter().find(|(name, _)| Path::new(name) == path);

@@ -1,4 +1,4 @@
-//! Whether this process was asked to end.
+//! The request to this process to end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
