@@ -17,7 +17,7 @@ use tree::{COMPOSITION, Fields, Value};
 
 /// The lists whose entries can have `scales`.
 const LISTS: [&str; 3] = ["runs", "charts", "claims"];
-/// Where the name of a run stands: a list, and a field of its entries.
+/// Places that name runs: a list, and a field of its entries.
 const REFERENCES: [(&str, &str); 4] = [
     ("runs", "after"),
     ("runs", "line"),
@@ -90,7 +90,7 @@ impl<'a> ExperimentFile<'a> {
         &self.scales
     }
 
-    /// The text at `scale`; without one, at the first scale of the file, if it has scales.
+    /// Returns the text at `scale`; without one, at the first scale of the file, if it has scales.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl<'a> ExperimentFile<'a> {
 }
 
 impl<'a> ExperimentFile<'a> {
-    /// The fields at `scale`, each model with the fields that all share.
+    /// Returns the fields at `scale`, each model with the fields that all share.
     fn resolve(&self, whole: Fields<'a>, scale: &'a str) -> Result<Fields<'a>, Wrong<'a>> {
         let Some(mut whole) = self.at_scale(whole, scale)? else {
             return Err((
@@ -149,7 +149,7 @@ impl<'a> ExperimentFile<'a> {
         };
         let shared = whole.remove("model").map(Value::fields).transpose()?;
         if let Some(shared) = shared.as_ref().filter(|shared| !shared.name.is_empty()) {
-            let problem = "is an architecture, but `model` here has the fields that the models of all runs share: `(width: 64)`";
+            let problem = "is an architecture, but `model` here has the fields that all models share: `(width: 64)`";
             return Err((shared.name, problem.into()));
         }
         let mut renamed = BTreeMap::new();
@@ -188,7 +188,7 @@ impl<'a> ExperimentFile<'a> {
         Ok(whole)
     }
 
-    /// The fields of an experiment or of an entry at `scale`. `None` if they are left out there.
+    /// Returns the fields of an experiment or of an entry at `scale`. `None` if they are left out there.
     fn at_scale(
         &self,
         mut whole: Fields<'a>,
@@ -259,7 +259,7 @@ impl ExperimentText<'_> {
         Ok(parse_ron(&self.text, &self.path).map_err(|error| self.in_file(error))?)
     }
 
-    /// The error with its place in the file.
+    /// Returns the error with its place in the file.
     fn in_file(&self, mut error: RunError) -> RunError {
         if let RunError::Parse { line, column, .. } = &mut error {
             let lines = self.text.split_inclusive('\n').take(*line - 1);
@@ -268,7 +268,7 @@ impl ExperimentText<'_> {
             let at = rest.map_or(self.text.len(), |(at, _)| before + at);
             let known = self.parts.iter().rev().find(|(start, _)| *start <= at);
             if let Some((start, part)) = known {
-                // What stands behind a part, such as a bracket, is of no file.
+                // Brackets and commas behind a part are not in the file.
                 let inside = (at - start).min(part.len());
                 (*line, *column) = place(self.file, offset(self.file, part) + inside);
             }
@@ -277,7 +277,7 @@ impl ExperimentText<'_> {
     }
 }
 
-/// Puts the fields that all models share into one: into its own fields, or into those of each of its layers. Its own win.
+/// Puts the fields that all models share into a model, or into each layer of a composition. Its own fields win.
 fn share<'a>(shared: &Fields<'a>, model: &mut Value<'a>) {
     if let Value::Fields(fields) = model.open() {
         if fields.name == COMPOSITION.0 {
@@ -291,12 +291,12 @@ fn share<'a>(shared: &Fields<'a>, model: &mut Value<'a>) {
     }
 }
 
-/// Where `part` begins in `text`, which it is a part of.
+/// Returns the offset of `part`, which is a part of `text`.
 fn offset(text: &str, part: &str) -> usize {
     part.as_ptr().addr().saturating_sub(text.as_ptr().addr())
 }
 
-/// The line and column of the character at `offset`, both from 1.
+/// Returns the line and column of the character at `offset`, both from 1.
 fn place(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.rsplit('\n').next().unwrap_or_default();

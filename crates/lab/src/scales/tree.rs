@@ -33,7 +33,7 @@ pub(super) struct Fields<'a> {
     pub(super) entries: Vec<(&'a str, Value<'a>)>,
 }
 
-/// The fields of a text, or `None` if it is something else.
+/// Parses the fields of a text. `None` if it is something else.
 pub(super) fn parse(text: &str) -> Option<Fields<'_>> {
     let mut ron = ron::Deserializer::from_str(text).ok()?;
     let whole = <&RawValue>::deserialize(&mut ron).ok()?;
@@ -59,7 +59,7 @@ impl<'a> Value<'a> {
         self
     }
 
-    /// Its fields.
+    /// Returns its fields.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A part of the file that is in it.
+    /// Returns a part of the file inside of the value, for errors.
     fn start(&self) -> &'a str {
         match self {
             Self::Text(text) => text,
@@ -94,7 +94,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value with the fields of another one in place of its own, or else the other value.
+    /// Puts the fields of another value in place of its own, or else returns the other value.
     fn with(mut self, mut other: Self) -> Self {
         match (self.open(), other.open()) {
             (Self::Fields(own), Self::Fields(other))
@@ -194,8 +194,8 @@ impl<'a> Fields<'a> {
         Some(self.entries.remove(at).1)
     }
 
-    /// The fields with those of `other` put in: values that both have field by field, others as a whole. Fields without the
-    /// name of an architecture are put into every layer of a composition, except for those that it has itself.
+    /// Puts in the fields of `other`: values that both have field by field, others as a whole. A composition passes fields
+    /// without the name of an architecture on to every layer, except for those that it has itself.
     pub(super) fn with(mut self, mut other: Self) -> Self {
         if self.name == COMPOSITION.0 && other.name.is_empty() {
             let (own, inner) = std::mem::take(&mut other.entries)
