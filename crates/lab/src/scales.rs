@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_runs::{Error as RunError, did_you_mean, parse_ron};
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::{Error, Experiment};
@@ -80,9 +81,15 @@ impl<'a> ExperimentFile<'a> {
 
     /// Whether a text is that of an experiment rather than of a run.
     pub fn is_experiment(text: &str) -> bool {
-        // `runs` may be in the scales alone.
-        let has = |fields: &Fields, name| fields.get(name).is_some();
-        tree::parse(text).is_some_and(|fields| has(&fields, "runs") || has(&fields, "scales"))
+        /// The fields that no run has. `runs` may be in the scales alone.
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Own {
+            runs: Option<IgnoredAny>,
+            scales: Option<IgnoredAny>,
+        }
+        let own = parse_ron::<Own>(text, Path::new(""));
+        own.is_ok_and(|own| own.runs.is_some() || own.scales.is_some())
     }
 
     /// The names of its scales, in order.
