@@ -16,9 +16,8 @@ use residual_zoo::experiment::{Experiment, PlannedRun};
 use residual_zoo::lab::{Options, Pool};
 use residual_zoo_testing::root;
 use serde::Serialize;
-use serde_json::Value;
 
-use crate::suite_files::{experiment, experiments};
+use crate::suite_files::{experiment, experiments, scales};
 
 const LIST: &str = "tests/lab/experiment_hashes.txt";
 
@@ -61,13 +60,15 @@ fn directories(experiment: &Experiment, planned: &[PlannedRun]) -> Vec<String> {
 }
 
 /// The lines of an experiment at a scale.
-fn lines(name: &str, scale: &str) -> String {
-    let (paper, name) = name.split_once('/').unwrap();
+fn lines(paper: &str, name: &str, scale: &str) -> String {
     let experiment = experiment(paper, name, scale);
     let planned = experiment.plan(&[]).unwrap();
     let mut whole = serde_json::to_value(&experiment).unwrap();
     let fields = whole.as_object_mut().unwrap();
-    let _ = fields.remove("runs");
+    // The hashes of runs in the pool stand for these. They stay the same when a config has a new field.
+    for field in ["runs", "train"] {
+        let _ = fields.remove(field);
+    }
     let [about, charts, claims] =
         ["about", "charts", "claims"].map(|field| hash(&fields.remove(field).unwrap()));
     let mut text = format!(
@@ -85,17 +86,11 @@ fn lines(name: &str, scale: &str) -> String {
         let rest = (&run.line, &run.after, &run.seeds, &run.values);
         let hashes = [
             directory.unwrap_or_else(|| "nothing".into()),
-            hash(
-                &run.config
-                    .as_ref()
-                    .map(|config| serde_json::to_value(config).unwrap()),
-            ),
             hash(&serde_json::to_value(rest).unwrap()),
             hash(&serde_json::to_value(&run.published).unwrap()),
         ];
         writeln!(text, "{name} {scale}, {}: {}", run.name, hashes.join(" ")).unwrap();
     }
-    assert!(whole.get("title").is_some_and(Value::is_string));
     text
 }
 
@@ -103,8 +98,8 @@ fn lines(name: &str, scale: &str) -> String {
 fn every_run_and_claim_of_the_experiments_is_the_same() {
     let mut text = String::new();
     for (paper, name) in experiments() {
-        for scale in ["smoke", "cpu", "paper"] {
-            text += &lines(&format!("{paper}/{name}"), scale);
+        for scale in scales(&paper, &name) {
+            text += &lines(&paper, &name, &scale);
         }
     }
     let path = root().join(LIST);

@@ -62,12 +62,23 @@ fn only_runs_that_started_from_one_are_merged() {
     assert!(problem.to_string().contains(expected), "{problem}");
 }
 
-pub fn experiment(paper: &str, name: &str, scale: &str) -> Experiment {
+/// What `read` finds in the file of an experiment.
+fn read<T>(paper: &str, name: &str, read: impl Fn(&ExperimentFile) -> T) -> T {
     let path = root().join(format!("experiments/{paper}/{name}.ron"));
     let text = fs::read_to_string(&path).unwrap();
-    let file = ExperimentFile::new(&text, &path).unwrap();
-    assert_eq!(file.scales(), ["smoke", "cpu", "paper"], "{name}");
-    file.at(Some(scale)).unwrap().parse().unwrap()
+    read(&ExperimentFile::new(&text, &path).unwrap())
+}
+
+/// The scales of an experiment.
+pub fn scales(paper: &str, name: &str) -> Vec<String> {
+    let names = |file: &ExperimentFile| file.scales().iter().map(|s| (*s).to_owned()).collect();
+    read(paper, name, names)
+}
+
+pub fn experiment(paper: &str, name: &str, scale: &str) -> Experiment {
+    read(paper, name, |file| {
+        file.at(Some(scale)).unwrap().parse().unwrap()
+    })
 }
 
 #[test]
@@ -78,7 +89,14 @@ fn every_experiment_has_an_example_and_three_scales_whose_models_can_be_built() 
         let example = root().join(format!("examples/{name}.rs"));
         let text = fs::read_to_string(&example).unwrap();
         assert!(text.contains(&format!("experiment!(\"{name}\")")), "{name}");
-        for scale in ["smoke", "cpu", "paper"] {
+        let scales = scales(paper, name);
+        for needed in ["smoke", "cpu", "paper"] {
+            assert!(
+                scales.iter().any(|scale| scale == needed),
+                "{name} {needed}"
+            );
+        }
+        for scale in &scales {
             let experiment = experiment(paper, name, scale);
             experiment
                 .check()

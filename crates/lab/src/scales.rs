@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_runs::{Error as RunError, did_you_mean, parse_ron};
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::{Error, Experiment};
@@ -81,9 +82,15 @@ impl<'a> ExperimentFile<'a> {
 
     /// Whether a text is an experiment rather than a run.
     pub fn is_experiment(text: &str) -> bool {
-        // `runs` may be in the scales alone.
-        let has = |fields: &Fields, name| fields.get(name).is_some();
-        tree::parse(text).is_some_and(|fields| has(&fields, "runs") || has(&fields, "scales"))
+        /// The fields that no run has. `runs` may be in the scales alone.
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Own {
+            runs: Option<IgnoredAny>,
+            scales: Option<IgnoredAny>,
+        }
+        let own = parse_ron::<Own>(text, Path::new(""));
+        own.is_ok_and(|own| own.runs.is_some() || own.scales.is_some())
     }
 
     /// The names of the scales, in order.
@@ -150,7 +157,7 @@ impl<'a> ExperimentFile<'a> {
         };
         let shared = whole.remove("model").map(Value::fields).transpose()?;
         if let Some(shared) = shared.as_ref().filter(|shared| !shared.name.is_empty()) {
-            let problem = "is an architecture, but `model` here has the fields that the models of all runs share: `(width: 64)`";
+            let problem = "is an architecture, but `model` here has the fields that all models share: `(width: 64)`";
             return Err((shared.name, problem.into()));
         }
         let mut renamed = BTreeMap::new();
