@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A trained model grows by appending parameter tokens (eqs. 12, 13). With zero keys and the old τ, which each
-//! Pattention stores, the larger model computes the same function. [`grow`] grows a model; `Architecture::grow` grows
+//! Pattention stores, the larger model computes the same function. [`grow`] grows a model; `Transfer::grow` grows
 //! weights by name. [`merge()`] merges two models. In a model with `added` pairs, only these are trained.
 
 #![forbid(unsafe_code)]

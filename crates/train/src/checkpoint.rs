@@ -219,7 +219,7 @@ pub fn load<B: AutodiffBackend, C: ModelConfig>(
 /// starts from the beginning.
 ///
 /// The checkpoint may belong to a `smaller` model that this one grows from
-/// ([`ModelConfig::grow`]).
+/// ([`Transfer::grow`](residual_zoo_core::Transfer::grow)).
 /// New rows have moments of zero. If the checkpoint has no file of moments, all moments are fresh.
 /// Returns the names that [`load_parameters`] returns.
 ///

@@ -65,9 +65,9 @@ impl RunOptions {
 /// How a model starts from the checkpoint of another run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FirstWeights {
-    /// `ModelConfig::grow` makes the weights, and the moments of the optimizer are taken over.
+    /// `Transfer::grow` makes the weights, and the moments of the optimizer are taken over.
     #[default]
     Grow,
-    /// `ModelConfig::grow` makes the weights, and the moments of the optimizer are fresh.
+    /// `Transfer::grow` makes the weights, and the moments of the optimizer are fresh.
     GrowFresh,
 }
