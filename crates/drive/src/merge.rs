@@ -12,8 +12,9 @@ use residual_zoo_train::dashboard::warn;
 
 use crate::Error;
 
-/// Makes an untrained run of the newest checkpoints of `a` and `b`, whose models [`Transfer::merge`](residual_zoo_core::Transfer::merge) merges. Returns
-/// the name of the new model and its number of parameters.
+/// Makes an untrained run of the newest checkpoints of `a` and `b`, whose models
+/// [`Transfer::merge`](residual_zoo_core::Transfer::merge) merges. Returns the name of the new model and its number of
+/// parameters.
 ///
 /// # Errors
 ///
