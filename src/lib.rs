@@ -14,7 +14,7 @@
 //! | [`gpt2`] | the baseline | x_{i+1} = x_i + f(norm(x_i)) |
 //! | [`rmt`] | the stream is a matrix X, written under keys w and read by keys r | X^(l+1) = X^(l) + Σ_h w^(h) ⊗ f(r ·₁ LN(X^(l)))_h |
 //! | [`laurel`] | a learned connection around any sublayer | x_{i+1} = α f(x_i) + g(x_i, x_{i-1}, …) |
-//! | [`streams`] | sixteen more connections | such as H' = A_rᵀ H + Bᵀ f(A_mᵀ H) |
+//! | [`streams`] | more connections | such as H' = A_rᵀ H + Bᵀ f(A_mᵀ H) |
 //! | [`tokenformer`] | every projection attends to parameter tokens | Pattention(X, K_P, V_P) = Θ(X K_Pᵀ) V_P |
 //! | [`vit`] | patches of images in place of tokens, for the layers of [`gpt2`] or [`tokenformer`] | x_0 = \[x_class; patches · E\] + positions |
 //! | [`resnet`] | convolutions on images, with most connections around a block | x_{i+1} = relu(s(x_i) + f(x_i)) |

@@ -10,15 +10,15 @@ use super::{name_of, read_set};
 
 /// Train several models on the same data and budget; print a table, write a report.
 ///
-/// Without CONFIG: every architecture on a synthetic language whose entropy is known exactly, no file and no network
-/// needed, less than five minutes on two CPU cores. Ctrl-C stops and saves. The same command continues and skips
+/// Without CONFIG: six models on a synthetic language whose entropy is known exactly, no file and no network
+/// needed, about two minutes on two CPU cores. Ctrl-C stops and saves. The same command continues and skips
 /// finished models.
 #[derive(Args)]
 pub struct Options {
     /// The run files to compare; they must have the same data and budget [default: the files of compare/ in
     /// `residual-zoo list runs`]
     configs: Vec<PathBuf>,
-    /// Compare connections instead: the GPT-2 of compare/ with each of them, 19 models, at one learning rate. `--set
+    /// Compare connections instead: the GPT-2 of compare/ with each of them, at one learning rate. `--set
     /// model.n_layer=4` changes all of them; the number must be even, because `Tree` takes layers in pairs. The runs go
     /// to runs/compare-connections
     #[arg(long, conflicts_with = "configs")]

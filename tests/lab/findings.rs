@@ -213,8 +213,9 @@ fn write_page() -> String {
     let mut page = HEAD.to_owned();
     writeln!(page, "## Main claims\n\n{}", main_claims()).unwrap();
     page += "## Number of claims\n\n\
-             The counts include checks of the experiments themselves, for example that a curriculum reaches its full length. \
-             They leave\nout claims that are not in the papers. Claims of two experiments that share runs count twice.\n\n";
+             The counts include checks of the experiments themselves, for example that a curriculum reaches its full\n\
+             length. They leave out claims that are not in the papers. Claims of two experiments that \
+             share runs count twice.\n\n";
     writeln!(page, "{}", counts()).unwrap();
     let mut open = String::new();
     for paper in &PAPERS {

@@ -81,7 +81,9 @@ fn dependencies_run_one_way() {
         if FOR_TESTS.contains(&name.as_str()) {
             continue;
         }
-        let here = room(name).unwrap_or_else(|| panic!("{name} is in no room"));
+        let here = room(name).unwrap_or_else(|| {
+            panic!("{name} is in no room: add it to ROOMS in tests/lab/rooms.rs")
+        });
         for need in needs.iter().filter(|need| need.starts_with("residual-zoo")) {
             let there = room(need).unwrap_or_else(|| panic!("{name} needs {need}"));
             assert!(there < here, "{name} needs {need}");

@@ -50,7 +50,7 @@ the connections. This page is generated from the documentation of the source.
 ";
 
 /// The first sections of the page, in order. Other types follow in the order in which fields refer to them.
-const FIRST: [&str; 13] = [
+const FIRST: &[&str] = &[
     "RunConfig",
     "Written",
     "Gpt2Config",
@@ -241,7 +241,7 @@ impl Page {
         let mut page = Self {
             types: types(),
             defaults: defaults(),
-            due: FIRST.map(str::to_owned).into(),
+            due: FIRST.iter().copied().map(str::to_owned).collect(),
             written: Vec::new(),
             text: HEAD.into(),
         };

@@ -565,5 +565,8 @@ fn the_book_has_every_page() {
         }
     }
     let there: BTreeSet<&str> = there.iter().map(String::as_str).collect();
-    assert_eq!(listed, there);
+    let missing: Vec<_> = there.difference(&listed).collect();
+    assert!(missing.is_empty(), "docs/SUMMARY.md lacks {missing:?}");
+    let dead: Vec<_> = listed.difference(&there).collect();
+    assert!(dead.is_empty(), "docs/SUMMARY.md lists {dead:?}");
 }

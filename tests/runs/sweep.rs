@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use residual_zoo_testing::program::{Scratch, end, ends, fails, ok, run, text, zoo};
+use residual_zoo_testing::program::{
+    Scratch, end, ends, fails, ok, run, signal, stopped_by, text, zoo,
+};
 use residual_zoo_testing::runs::four_runs;
 use serde_json::Value;
 
@@ -676,6 +678,24 @@ fn workers_end_with_the_process_that_started_them() {
     process.kill().unwrap();
     ends(&mut process);
     wait_for(&pool, 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_stop_of_several_processes_says_how_to_continue() {
+    let scratch = Scratch::new();
+    let mut command = shared(&scratch);
+    command.args(["--jobs", "2", "--set", "train.steps=1000000"]);
+    let process = command.spawn().unwrap();
+    wait_for(&scratch.path("out").join("pool"), 2);
+    signal(&process, "-INT");
+    let output = end(process);
+    assert_eq!(output.status.code(), stopped_by("-INT"));
+    let said = text(&output.stderr);
+    assert!(
+        said.ends_with("stopped; to continue: repeat the command\n"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -184,6 +184,10 @@ impl ExperimentArgs {
         if experiment.count.is_none() {
             self.jobs.share(&planned, &mut options)?;
         }
+        // The processes have saved their runs. The data would now be opened in vain.
+        if options.stop.should_stop() && !self.jobs.worker {
+            return Err(self.stopped());
+        }
         if !self.jobs.worker {
             note(&experiment, &planned)?;
         }
@@ -209,13 +213,7 @@ impl ExperimentArgs {
         results.look(&self.runs.join(&report), self.force)?;
         self.write(source, &report, &results)?;
         if stopped {
-            return Err(match self.force {
-                true => {
-                    DriveError::Stopped("to continue: repeat the command without --force".into())
-                        .into()
-                }
-                false => Error::stopped(),
-            });
+            return Err(self.stopped());
         }
         match missing.is_empty() {
             true => Ok(()),
@@ -257,6 +255,16 @@ impl ExperimentArgs {
                 "would replace `{}`, which is not a page of this experiment; move it, or publish to another directory",
                 page.display()
             )),
+        }
+    }
+
+    /// Returns the error of a command that the user stopped.
+    fn stopped(&self) -> Error {
+        match self.force {
+            true => {
+                DriveError::Stopped("to continue: repeat the command without --force".into()).into()
+            }
+            false => Error::stopped(),
         }
     }
 

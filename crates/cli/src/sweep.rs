@@ -101,6 +101,10 @@ impl SweepArgs {
             ..Options::new(&self.runs.join("pool"), kind)
         };
         self.jobs.share(&planned, &mut options)?;
+        // The processes have saved their runs. The data would now be opened in vain.
+        if options.stop.should_stop() && !self.jobs.worker {
+            return Err(Error::stopped());
+        }
         if !self.jobs.worker {
             note(&experiment, &planned)?;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use residual_zoo_system::stop;
 
@@ -13,6 +13,9 @@ use crate::DataError;
 
 /// The time between two calls of `goes_on`.
 const OFTEN: Duration = Duration::from_millis(50);
+
+/// The time that work has after a stop. A stopped run still reads small files to be saved, also on a busy machine.
+const QUICK: Duration = Duration::from_millis(200);
 
 /// Messages between the work and its caller.
 #[derive(Debug, Default)]
@@ -33,8 +36,8 @@ impl State {
     }
 }
 
-/// Does `work` in a thread of its own, and abandons it when the user stops the process. The work may go on until the
-/// process ends, so it must not disturb anything.
+/// Does `work` in a thread of its own, and abandons slow work when the user stops the process. The work may go on until
+/// the process ends, so it must not disturb anything.
 ///
 /// # Errors
 ///
@@ -46,9 +49,15 @@ impl State {
 pub fn unless_stopped<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, DataError> {
-    let goes_on = |_| match stop::is_asked() {
-        true => Err(DataError::Stopped),
-        false => Ok(()),
+    let mut asked: Option<Instant> = None;
+    let goes_on = move |_| {
+        if !stop::is_asked() {
+            return Ok(());
+        }
+        match asked.get_or_insert_with(Instant::now).elapsed() < QUICK {
+            true => Ok(()),
+            false => Err(DataError::Stopped),
+        }
     };
     // A panic of the work becomes a panic of the caller, as without a thread.
     let work = move |_: &State| catch_unwind(AssertUnwindSafe(work));

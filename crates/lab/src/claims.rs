@@ -22,7 +22,8 @@ pub struct Claim {
 }
 
 /// The test of a claim. Runs are compared seed by seed. A difference is significant if the 95 % confidence interval of
-/// its mean over the seeds (Student's t) excludes zero.
+/// its mean over the seeds (Student's t) excludes zero, and p is below 0.05 after Holm's correction for the number of
+/// claims.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Test {
     /// `run` has less of `quantity` than `than`, or at most `within` more.
