@@ -192,6 +192,14 @@ fn a_check_trains_nothing_and_says_what_would_be_trained() {
     let mut wrong = outside(&scratch, "train");
     wrong.args(["gpt2/smoke", "--check", "--set", "model.n_head=5"]);
     fails(&mut wrong, 2, &["model.n_head"]);
+    let short = scratch.file("short.txt", "too short");
+    let mut wrong = outside(&scratch, "train");
+    wrong.args(["gpt2/smoke", "--check", "--data"]).arg(short);
+    fails(
+        &mut wrong,
+        2,
+        &["text has ", " tokens, but a window needs "],
+    );
     let experiment = ok(outside(&scratch, "experiment").args(["rmt_scaling", "--check"]));
     let header = experiment.lines().find(|line| line.starts_with("run "));
     for column in [

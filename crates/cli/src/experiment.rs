@@ -15,8 +15,8 @@ use residual_zoo_system::harmless;
 use residual_zoo_train::Interrupter;
 
 use residual_zoo_lab::{
-    Error, INDEX, Missing, Options, Origin, REPORT, Results, Verdict, check_pages, only, origin,
-    unequal_budgets, write_index,
+    Error, Experiment, INDEX, Missing, Options, Origin, REPORT, Results, Verdict, check_pages,
+    only, origin, unequal_budgets, write_index,
 };
 
 use crate::sweep::{explain_spread, note, refuse_swept, show};
@@ -28,6 +28,18 @@ use crate::{
 use listing::{check_configs, list_runs};
 
 pub use source::{Source, chosen_scale};
+
+/// Describes an experiment that begins, such as `RMT against a transformer, scale cpu`.
+fn begun<C>(experiment: &Experiment<C>, scale: &str) -> String {
+    let mut text = experiment.title.clone();
+    if !scale.is_empty() {
+        text += &format!(", scale {scale}");
+    }
+    if !experiment.judge {
+        text += ": too short for verdicts, only checks that everything works";
+    }
+    text
+}
 
 /// Returns the page of an experiment that is published to a directory.
 fn page(publish: &Path, source: &Source) -> PathBuf {
@@ -181,6 +193,9 @@ impl ExperimentArgs {
             },
             ..Options::new(&self.runs.join("pool"), kind)
         };
+        if !self.jobs.worker {
+            print(&wrapped(&begun(&experiment, scale), ""))?;
+        }
         if experiment.count.is_none() {
             self.jobs.share(&planned, &mut options)?;
         }

@@ -21,7 +21,7 @@ use crate::health::Interval;
 use crate::resume::{self, Resumed};
 use crate::summary::{last, last_valid_loss};
 use crate::team;
-use crate::trainer::SAMPLE;
+use crate::trainer::{SAMPLE, sequences};
 use crate::{FirstWeights, RunOptions, Summary, Trainer, Validation};
 
 /// Trains the model of `config` on `corpus`. Starts a new run, or continues the run in the directory.
@@ -88,7 +88,7 @@ pub fn check<B: AutodiffBackend, C: ModelConfig>(
     check::positive("--peak-tflops", options.peak_tflops.unwrap_or(1.0))?;
     let is_new = run_dir::is_free(&options.directory)?;
     if is_new && options.init_from.is_none() {
-        return Ok(());
+        return sequences(&config, corpus).map(drop);
     }
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
     match &options.init_from {

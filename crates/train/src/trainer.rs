@@ -110,6 +110,25 @@ pub struct DeviceBatch<B: Backend> {
     pub mixed: Option<(Tensor<B, 2, Int>, f64)>,
 }
 
+/// Returns the training and the validation sequences of a run.
+///
+/// # Errors
+///
+/// Returns an error if the data are too short or have ids outside the vocabulary.
+pub(crate) fn sequences<C: ModelConfig>(
+    config: &RunConfig<C>,
+    corpus: &Corpus,
+) -> Result<[Sequences; 2], Error> {
+    let vocabulary = vocabulary(corpus);
+    for examples in [&corpus.train, &corpus.valid] {
+        examples.check(vocabulary.ids(), vocabulary.outputs)?;
+    }
+    let time = config.time();
+    let training = corpus.train.sequences(time, "training text")?;
+    let validation = corpus.valid.sequences(time, "validation text")?;
+    Ok([training, validation])
+}
+
 impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     /// Makes a trainer for a model with fresh weights.
     ///
@@ -123,12 +142,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         precision
             .check::<B>(&device)
             .map_err(|error| error.within("train"))?;
-        for examples in [&corpus.train, &corpus.valid] {
-            examples.check(vocabulary.ids(), vocabulary.outputs)?;
-        }
-        let time = config.time();
-        let training = corpus.train.sequences(time, "training text")?;
-        let validation = corpus.valid.sequences(time, "validation text")?;
+        let [training, validation] = sequences(&config, corpus)?;
         clear_graphs::<B>(&device);
         B::seed(&device, derive_seed(config.train.seed, &[INIT]));
         let model = config.model.build(vocabulary, &device)?;
