@@ -12,7 +12,7 @@ use residual_zoo_core::{ConfigError, Vocabulary};
 use residual_zoo_data::Corpus;
 use residual_zoo_drive::{Bench, Classified, Error as DriveError, Trial};
 use residual_zoo_evaluate::{Options as EvaluateOptions, Results as Evaluated, Task};
-use residual_zoo_lab::{Error, Options, Results};
+use residual_zoo_lab::{Error, ExperimentFile, Options, Results};
 use residual_zoo_runs::generate::Sampling;
 use residual_zoo_runs::{Run, parse_ron};
 use residual_zoo_serve::Options as ServeOptions;
@@ -316,11 +316,12 @@ pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
     let source = match builtin::experiments().find(|source| source.name == name) {
         Some(source) => source,
         None if path.extension().is_some() || path.exists() => {
-            if RunConfig::read(path).is_ok() {
+            let source = Source::read(path)?;
+            if ExperimentFile::lacks_runs(&source.text) {
                 let problem = format!("is a run file; train it by `residual-zoo train {name}`");
                 return Err(ConfigError::new(name, problem).into());
             }
-            Source::read(path)?
+            source
         }
         None => {
             let known = builtin::experiments().map(|source| source.name);

@@ -201,13 +201,16 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
     Ok(RunConfig::parse(text, config)?)
 }
 
-/// Makes the error of the file `config`, which does not parse as a run. It says so if the file is an experiment.
-/// Otherwise, the file is parsed as a run and as an experiment, and the error that comes later in the file counts.
+/// Makes the error of the file `config`, which does not parse as a run. It says so if the file is an experiment. If it is
+/// an invalid experiment, the error that comes later in the file counts.
 fn not_a_run(config: &Path, error: RunError) -> anyhow::Error {
     let RunError::Parse { .. } = error else {
         return error.into();
     };
     let text = read_utf8(config).unwrap_or_default();
+    if !ExperimentFile::is_experiment(&text) {
+        return error.into();
+    }
     let place = |error: &RunError| match error {
         RunError::Parse { line, column, .. } => (*line, *column),
         _ => (0, 0),

@@ -15,6 +15,17 @@ fn files_of_the_other_kind_are_told_apart() {
         2,
         &["is a run file", "residual-zoo train"],
     );
+    // A mistake before the model is that of a run.
+    for (text, says) in [
+        ("(train: (stepz: 3), model: Gpt2(n_layer: 1))", "stepz"),
+        (
+            "(train: (steps: 3, steps: 4), model: Gpt2(n_layer: 1))",
+            "steps",
+        ),
+    ] {
+        let run = scratch.file("wrong.ron", text);
+        fails(zoo("train").arg(&run).arg("--check"), 2, &[says]);
+    }
     let text = "(title: \"a\", about: \"b\", runs: [(name: \"c\", model: Gpt2())], columns: [])";
     let experiment = scratch.file("experiment.ron", text);
     fails(

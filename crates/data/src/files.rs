@@ -13,10 +13,15 @@ use crate::packed::Format;
 /// # Errors
 ///
 /// [`DataError::NotFound`]; [`DataError::NotAFile`] for a directory, and for a pipe or a device,
-/// which might never end; I/O errors.
+/// which might never end; I/O errors; [`DataError::Stopped`].
+///
+/// A read that does not answer is abandoned when the user stops the process.
 pub fn read_file(path: &Path) -> Result<Vec<u8>, DataError> {
-    check_is_file(path)?;
-    fs::read(path).map_err(|e| DataError::io(path, "read", e))
+    let path = path.to_owned();
+    unless_stopped(move || {
+        check_is_file(&path)?;
+        fs::read(&path).map_err(|e| DataError::io(&path, "read", e))
+    })?
 }
 
 /// Refuses a path that does not exist or is not a regular file.

@@ -49,6 +49,21 @@ pub struct ExperimentText<'a> {
     parts: Vec<(usize, &'a str)>,
 }
 
+/// The fields of an experiment that no run has. `runs` may be in the scales alone.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Own {
+    runs: Option<IgnoredAny>,
+    scales: Option<IgnoredAny>,
+}
+
+impl Own {
+    /// Reads the fields; `None` if the text is not RON.
+    fn of(text: &str) -> Option<Self> {
+        parse_ron(text, Path::new("")).ok()
+    }
+}
+
 impl<'a> ExperimentFile<'a> {
     /// Reads RON text. Errors name it by `path`.
     ///
@@ -82,15 +97,12 @@ impl<'a> ExperimentFile<'a> {
 
     /// Whether a text is an experiment rather than a run.
     pub fn is_experiment(text: &str) -> bool {
-        /// The fields that no run has. `runs` may be in the scales alone.
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Own {
-            runs: Option<IgnoredAny>,
-            scales: Option<IgnoredAny>,
-        }
-        let own = parse_ron::<Own>(text, Path::new(""));
-        own.is_ok_and(|own| own.runs.is_some() || own.scales.is_some())
+        Own::of(text).is_some_and(|own| own.runs.is_some() || own.scales.is_some())
+    }
+
+    /// Whether a text has fields, but neither runs nor scales, like the file of a run.
+    pub fn lacks_runs(text: &str) -> bool {
+        Own::of(text).is_some_and(|own| own.runs.is_none() && own.scales.is_none())
     }
 
     /// The names of the scales, in order.
