@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_runs::{Error as RunError, RunConfig};
+use residual_zoo_system::memory::own_memory;
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::Display;
 
@@ -115,7 +116,11 @@ fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<
     let Some(peaks) = trial.peaks(options.backend, options.gpu)? else {
         return Ok(usize::MAX);
     };
-    let fitting = available.bytes / trial.whole(&peaks).max(1);
+    // Each process takes at least as much beside its model as this one has now.
+    let each = trial
+        .whole(&peaks)
+        .saturating_add(own_memory().unwrap_or(0));
+    let fitting = available.bytes / each.max(1);
     Ok(usize::try_from(fitting).unwrap_or(usize::MAX).max(1))
 }
 
