@@ -180,7 +180,7 @@ impl Options {
         run: &Run,
         rows: usize,
         device: (BackendKind, Option<usize>),
-    ) -> Result<(), ConfigError> {
+    ) -> Result<(), DriveError> {
         if self.force {
             return Ok(());
         }

@@ -308,9 +308,15 @@ fn paths_of_no_run() -> ConfigError {
     ConfigError::new("--allow-paths", problem)
 }
 
-/// Makes the error of a model that is too large, for a command with `--force`.
-fn or_force(ConfigError { field, problem }: ConfigError) -> ConfigError {
-    ConfigError::new(field, problem + ", or insist with `--force`")
+/// Adds `--force` to the error of a model that is too large, for a command with this option. Other errors stay as they
+/// are.
+fn or_force(error: impl Into<DriveError>) -> DriveError {
+    match error.into() {
+        DriveError::Run(RunError::Config(ConfigError { field, problem })) => {
+            ConfigError::new(field, problem + ", or insist with `--force`").into()
+        }
+        other => other,
+    }
 }
 
 /// Returns notes on probable mistakes.

@@ -281,6 +281,45 @@ fn a_stopped_evaluation_goes_on_where_it_was() {
 }
 
 #[test]
+fn an_evaluation_whose_directory_vanishes_ends_at_the_next_sample() {
+    let (place, tasks) = (Place::new(), tasks());
+    let run = place.run("run", &zoo::gpt2());
+    let harms: [(&str, fn(&Path)); 3] = [
+        ("deleted", |out| fs::remove_dir_all(out).unwrap()),
+        ("moved", |out| {
+            fs::rename(out, out.with_file_name("elsewhere")).unwrap();
+        }),
+        ("replaced", |out| {
+            let file = out.join("samples_lambada.jsonl");
+            let text = fs::read(&file).unwrap();
+            fs::rename(out, out.with_file_name("first")).unwrap();
+            fs::create_dir(out).unwrap();
+            fs::write(file, text).unwrap();
+        }),
+    ];
+    for (what, harm) in harms {
+        let out = options(place.path("out"));
+        let mut calls = 0;
+        let mut progress = |_: &str, _: usize, all: usize| {
+            calls += usize::from(all > 0);
+            // The first sample is not written yet.
+            if all > 0 && calls == 1 {
+                harm(&out.directory);
+            }
+            true
+        };
+        let found = evaluate::<Flex, _>(&run, &tasks, &out, &Default::default(), &mut progress);
+        let error = found.unwrap_err();
+        assert!(matches!(error, Error::Vanished(_)), "{what}: {error}");
+        assert!(error.to_string().contains("has vanished"), "{error}");
+        assert_eq!(calls, 1, "{what}");
+    }
+    // It continues in the new place.
+    let moved = options(place.path("elsewhere"));
+    assert_eq!(evaluated(&run, &tasks, &moved).len(), tasks.len());
+}
+
+#[test]
 fn the_making_of_requests_is_stopped_too() {
     let place = Place::new();
     let run = place.run("run", &zoo::gpt2());

@@ -269,6 +269,49 @@ fn nothing_is_written_through_a_link_that_replaces_the_checkpoints() {
 }
 
 #[test]
+fn what_stands_at_the_name_of_a_new_checkpoint_is_moved_away() {
+    let scratch = Scratch::new();
+    let (run, outside) = (scratch.path("run"), scratch.path("outside"));
+    fs::create_dir(&outside).unwrap();
+    let mut command = endless(&run, 20);
+    let child = start(command.args(["--set", "train.keep_checkpoints=None"]));
+    wait_for(&run, 5);
+    signal(&child, "-STOP");
+    // The next checkpoint may be in the making.
+    let first = (steps(&run).last().unwrap() / 20 + 2) * 20;
+    let place = |i: usize| checkpoint::directory(&run, first + 20 * i);
+    let moved = |i: usize| run.join(format!("checkpoints/moved-step-{:08}", first + 20 * i));
+    fs::create_dir_all(run.join("checkpoints")).unwrap();
+    fs::create_dir(place(0)).unwrap();
+    fs::create_dir(place(1)).unwrap();
+    fs::write(place(1).join("mine.txt"), "mine").unwrap();
+    fs::write(place(2), "mine").unwrap();
+    std::os::unix::fs::symlink(&outside, place(3)).unwrap();
+    let made = Command::new("mkfifo").arg(place(4)).status().unwrap();
+    assert!(made.success());
+    signal(&child, "-CONT");
+    let is_past = || steps(&run).last().is_some_and(|step| *step > first + 85);
+    assert!(wait(|| is_past().then_some(())).is_some());
+    let shown = stop(child, "-TERM");
+    let notes = shown.matches("stood in the way of the checkpoint").count();
+    assert_eq!(notes, 5, "{shown}");
+    for i in 0..5 {
+        assert!(place(i).join("manifest.json").is_file(), "{i}: {shown}");
+        assert!(!place(i).is_symlink(), "{i}");
+    }
+    assert!(fs::read_dir(moved(0)).unwrap().next().is_none());
+    let text = |path: &Path| fs::read_to_string(path).unwrap();
+    assert_eq!(text(&moved(1).join("mine.txt")), "mine");
+    assert_eq!(text(&moved(2)), "mine");
+    assert!(moved(3).is_symlink() && fs::read_dir(&outside).unwrap().next().is_none());
+    let kind = fs::symlink_metadata(moved(4)).unwrap().file_type();
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind));
+    let last = checkpoint::step_of(&checkpoint::newest(&run).unwrap().path).unwrap();
+    go_on(&run, last + 5);
+    assert_whole(&run);
+}
+
+#[test]
 fn checkpoints_that_are_deleted_are_reported_and_made_again() {
     let scratch = Scratch::new();
     let (run, shown, code) = replaced(&scratch, |checkpoints| {

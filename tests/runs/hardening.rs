@@ -523,6 +523,12 @@ fn training_again_deletes_runs_but_no_other_files() {
         assert!(runs.iter().all(|run| run.join("config.ron").exists()));
         fs::remove_file(&notes).unwrap();
     }
+    // A directory that stood in the way of a checkpoint.
+    let moved = runs[3].join("checkpoints/moved-step-00000040");
+    fs::create_dir(&moved).unwrap();
+    let says = ["moved-step-00000040", "not of a run"];
+    fails(&mut command, 2, &says);
+    fs::remove_dir(&moved).unwrap();
     ok(&mut command);
 }
 

@@ -84,6 +84,23 @@ fn a_run_that_decodes_large_images_ends_soon_and_goes_on() {
 }
 
 #[test]
+fn an_estimate_of_memory_can_be_stopped() {
+    let scratch = Scratch::new();
+    for name in ["-TERM", "-INT"] {
+        let out = scratch.path(name);
+        let mut command = zoo("describe");
+        command.args(["experiments/gpt2/bench.ron", "--memory"]);
+        let mut child = command.stdout(File::create(&out).unwrap()).spawn().unwrap();
+        let printed = || fs::read_to_string(&out).unwrap();
+        // The last line before the estimate.
+        assert!(wait(|| printed().contains("\ncheckpoint ").then_some(())).is_some());
+        signal(&child, name);
+        assert_eq!(ends(&mut child).code(), stopped_by(name));
+        assert!(!printed().contains("memory of training"), "{}", printed());
+    }
+}
+
+#[test]
 fn signals_that_come_together_are_one() {
     for (i, (first, second)) in [("-TERM", "-TERM"), ("-HUP", "-HUP"), ("-INT", "-TERM")]
         .into_iter()

@@ -6,6 +6,7 @@ use residual_zoo_backend::BackendError;
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::{DataError, one_line};
 use residual_zoo_runs::Error as RunError;
+use residual_zoo_system::stop;
 
 /// The reason why a command on a single run failed.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +76,16 @@ impl Error {
             Self::Evaluate(residual_zoo_evaluate::Error::Data(error)) => error.is_stop(),
             Self::Evaluate(residual_zoo_evaluate::Error::Run(error)) => error.is_stop(),
             _ => false,
+        }
+    }
+
+    /// Fails if the user has asked this process to end, before any work but an estimate of memory.
+    pub(crate) fn unless_stopped() -> Result<(), Self> {
+        match stop::is_asked() {
+            true => Err(Self::Stopped(
+                "memory was still being estimated, and nothing was written".into(),
+            )),
+            false => Ok(()),
         }
     }
 

@@ -7,7 +7,7 @@ use residual_zoo_report::bytes;
 use residual_zoo_runs::RunConfig;
 use residual_zoo_system::memory::{Amount, memory};
 
-use crate::Trial;
+use crate::{Error, Trial};
 
 mod reading;
 
@@ -62,13 +62,13 @@ pub fn check_size<C: ModelConfig>(
 ///
 /// # Errors
 ///
-/// Gives the approximate bytes of a step.
+/// Gives the approximate bytes of a step. Returns [`Error::Stopped`] if the user stops the program meanwhile.
 pub fn check_memory<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
     (kind, gpu): (BackendKind, Option<usize>),
     available: Option<Amount>,
-) -> Result<(), ConfigError> {
+) -> Result<(), Error> {
     let Some(limit) = available.filter(|_| is_counted(kind)) else {
         return Ok(());
     };
@@ -88,7 +88,7 @@ pub fn check_memory<C: ModelConfig>(
             bytes(needed),
             shown(limit)
         );
-        Err(ConfigError::new("train.batch", problem))
+        Err(ConfigError::new("train.batch", problem).into())
     };
     if ample(config, vocabulary) <= available {
         return Ok(());
@@ -97,33 +97,37 @@ pub fn check_memory<C: ModelConfig>(
     if least > available {
         return refuse("at least", least);
     }
-    match estimated(config, vocabulary, (kind, gpu), available) {
+    match estimated(config, vocabulary, (kind, gpu), available)? {
         Some(needed) if needed > available => refuse("about", needed),
         _ => Ok(()),
     }
 }
 
 /// Estimates the bytes of training from steps of smaller copies, if these fit into the `available` bytes. Problems of
-/// the config are left for training to report.
+/// the config are left for training to report. The only error is a stop.
 fn estimated<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
     (kind, gpu): (BackendKind, Option<usize>),
     available: f64,
-) -> Option<f64> {
-    let trial = Trial::new(config, vocabulary);
-    let trial = trial.ok()?;
-    let smallest = trial.smallest().ok()?;
-    if ample(&smallest, vocabulary) > AMPLE * available {
-        return None;
+) -> Result<Option<f64>, Error> {
+    let estimate = || -> Result<Option<f64>, Error> {
+        let trial = Trial::new(config, vocabulary)?;
+        if ample(&trial.smallest()?, vocabulary) > AMPLE * available {
+            return Ok(None);
+        }
+        // The largest copy has twice the layers and sequences of the smallest.
+        let smallest = trial.smallest_peak(kind, gpu)?;
+        if smallest.is_none_or(|smallest| 4.0 * smallest as f64 > available) {
+            return Ok(None);
+        }
+        let peaks = trial.peaks(kind, gpu)?;
+        Ok(peaks.map(|peaks| trial.whole(&peaks) as f64))
+    };
+    match estimate() {
+        Err(error) if !error.is_stop() => Ok(None),
+        found => found,
     }
-    // The largest copy has twice the layers and sequences of the smallest.
-    let smallest = trial.smallest_peak(kind, gpu).ok()??;
-    if 4.0 * smallest as f64 > available {
-        return None;
-    }
-    let peaks = trial.peaks(kind, gpu).ok()??;
-    Some(trial.whole(&peaks) as f64)
 }
 
 /// Whether the memory of a backend is counted.

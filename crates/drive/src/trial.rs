@@ -96,11 +96,11 @@ impl<C: ModelConfig> Trial<C> {
     }
 
     /// Measures peaks for extrapolation to other numbers of layers and sequences; `None` if the backend does not count
-    /// memory.
+    /// memory. A stop by the user is noticed after each part of a step.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`time()`].
+    /// Returns the errors of [`time()`], and [`Error::Stopped`].
     pub fn peaks(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<Peaks>, Error> {
         let few = self.few();
         let mut peaks = [[0; 2]; 2];
@@ -142,7 +142,7 @@ impl<C: ModelConfig> Trial<C> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`time()`].
+    /// Returns the errors of [`time()`], and [`Error::Stopped`].
     pub fn smallest_peak(
         &self,
         kind: BackendKind,
@@ -185,7 +185,7 @@ impl<C: ModelConfig> Trial<C> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`time()`].
+    /// Returns the errors of [`time()`], and [`Error::Stopped`].
     pub fn take(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<u64>, Error> {
         self.peak((self.n_layer, 1), kind, gpu)
     }
@@ -194,7 +194,7 @@ impl<C: ModelConfig> Trial<C> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`time()`].
+    /// Returns the errors of [`time()`], and [`Error::Stopped`].
     pub fn take_whole(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<u64>, Error> {
         self.peak((self.n_layer, self.config.train.batch), kind, gpu)
     }
@@ -229,8 +229,12 @@ impl<C: ModelConfig> Trial<C> {
                 &random
             }
         };
+        Error::unless_stopped()?;
         let memory = PeakMemory::start(kind, gpu);
-        time(kind, gpu, config, corpus, (0, 2))?;
+        let timed = time(kind, gpu, config, corpus, (0, 2));
+        // The error of a step that was stopped tells less.
+        Error::unless_stopped()?;
+        timed?;
         Ok(memory.bytes())
     }
 }

@@ -10,10 +10,11 @@ use burn::tensor::{Int, Tensor};
 use residual_zoo_backend::{BackendKind, PeakAlloc, PeakMemory, allocated};
 use residual_zoo_core::{LanguageModel as _, ModelConfig as _, PlainModel, Vocabulary};
 use residual_zoo_data::{Corpus, Source, SyntheticConfig, TokenizerConfig};
-use residual_zoo_drive::{Reading, Trial, check_memory, check_reading};
+use residual_zoo_drive::{Reading, Trial, check_memory, check_reading, time};
 use residual_zoo_gpt2::Gpt2Config;
 use residual_zoo_runs::RunConfig;
 use residual_zoo_system::memory::{Amount, Limit};
+use residual_zoo_system::stop;
 use residual_zoo_train::Trainer;
 
 #[global_allocator]
@@ -51,6 +52,36 @@ fn memory() {
     a_run_that_ended_in_a_forward_pass_leaves_no_memory_taken();
     a_step_that_does_not_fit_is_refused_before_training();
     sequences_that_do_not_fit_are_refused_before_they_are_read();
+    a_stop_ends_every_estimate();
+}
+
+/// Comes last, because the request to stop stays.
+fn a_stop_ends_every_estimate() {
+    let (config, vocabulary, flex) = (config(12), Vocabulary::from(65), (BackendKind::Flex, None));
+    let trial = Trial::new(&config, vocabulary).unwrap();
+    let peaks = trial.peaks(BackendKind::Flex, None).unwrap().unwrap();
+    let needed = trial.whole(&peaks);
+    let corpus = Corpus::open(&config.data).unwrap();
+    let check = |available| check_memory(&config, vocabulary, flex, Some(on_machine(available)));
+    check(needed * 11 / 10).unwrap();
+    stop::ask();
+    let error = check(needed * 11 / 10).unwrap_err();
+    assert!(error.is_stop(), "{error}");
+    let error = error.to_string();
+    assert!(
+        error.contains("memory was still being estimated"),
+        "{error}"
+    );
+    assert!(trial.peaks(flex.0, flex.1).unwrap_err().is_stop());
+    assert!(trial.take(flex.0, flex.1).unwrap_err().is_stop());
+    let steps = time(flex.0, flex.1, config.clone(), &corpus, (0, 1));
+    assert!(steps.unwrap_err().is_stop());
+    let rows = ("--batch", 512, Reading::Evaluation);
+    let read = check_reading(&config, vocabulary, flex, rows, Some(on_machine(MIB)));
+    assert!(read.unwrap_err().is_stop());
+    // Sizes decide clear cases at once.
+    check(1 << 40).unwrap();
+    assert!(!check(1000).unwrap_err().is_stop());
 }
 
 fn a_peak_is_the_most_since_the_start() {

@@ -28,6 +28,13 @@ pub enum Error {
         /// The problem.
         problem: String,
     },
+    /// The directory of the results vanished, and with it the samples.
+    #[error(
+        "{} has vanished or was replaced during the evaluation; if its directory was moved, give the new place by \
+         `--out DIR` to continue there",
+        .0.display()
+    )]
+    Vanished(PathBuf),
     /// The evaluation was stopped. Scores so far are kept.
     #[error("stopped; to continue: repeat the command")]
     Stopped,
@@ -46,7 +53,7 @@ impl Error {
             Self::Data(error) => error.is_bad_input(),
             Self::Run(error) => error.is_bad_input(),
             Self::Task { .. } | Self::Document { .. } => true,
-            Self::Stopped => false,
+            Self::Vanished(_) | Self::Stopped => false,
         }
     }
 }

@@ -98,6 +98,7 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
         let mut samples = Samples::open(&options.directory, task, &heading, &mut || reads(task))?;
         Scoring::new(&scorer, task, &counts, &mut samples, &progress).score_all(&requests)?;
         drop(counts);
+        samples.check_is_here()?;
         let found: Vec<Found> = samples.found.into_iter().flatten().collect();
         let mut notes = samples.notes;
         // Moves the file only after a task is done, so a stopped evaluation does not lose the note.

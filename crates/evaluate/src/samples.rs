@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use residual_zoo_runs::{Error as RunError, disk};
+use residual_zoo_system::files;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -98,12 +99,23 @@ impl Samples {
     ///
     /// # Errors
     ///
-    /// I/O errors.
+    /// [`Error::Vanished`] if the path of the file no longer leads to it; I/O errors.
     pub fn add(&mut self, sample: &Sample, found: Found) -> Result<(), Error> {
+        self.check_is_here()?;
         let line = sealed(&self.heading, &json_line(sample));
         disk::append(&mut self.file, &self.path, line.as_bytes())?;
         self.found[sample.doc_id] = Some(found);
         Ok(())
+    }
+
+    /// Checks that the path of the file still leads to it.
+    pub fn check_is_here(&self) -> Result<(), Error> {
+        let own = self.file.metadata();
+        let own = own.map_err(RunError::io("read", &self.path))?;
+        match fs::symlink_metadata(&self.path) {
+            Ok(there) if files::is_same(&there, &own) => Ok(()),
+            _ => Err(Error::Vanished(self.path.clone())),
+        }
     }
 }
 

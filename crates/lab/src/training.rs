@@ -218,10 +218,12 @@ impl<C: ModelConfig> Turn<'_, C> {
             }
         })?;
         let is_partial = self.until().is_some();
-        if summary.stopped && (!is_partial || options.stop.should_stop()) {
+        let goes_on =
+            |summary: &Summary| !summary.stopped || is_partial && !options.stop.should_stop();
+        let Some(summary) = summary.filter(goes_on) else {
             outcome.stopped = true;
             return Err("stopped; to continue: repeat the command".into());
-        }
+        };
         let memory = (!is_partial).then_some(memory);
         let observed = self.observe(&summary, &place.directory, memory, parent);
         let mut observed = observed.map_err(|error| one_line(&error).to_string())?;
@@ -273,7 +275,8 @@ impl<C: ModelConfig> Turn<'_, C> {
         Ok(parents.first().copied())
     }
 
-    fn train(&self, place: &Place, options: &Options) -> Result<Summary, Pending> {
+    /// Trains the run. `None` if the user stopped it before its first step.
+    fn train(&self, place: &Place, options: &Options) -> Result<Option<Summary>, Pending> {
         let mut config = self.run.config.clone().ok_or("has no model")?;
         config.train.seed = self.seed;
         let title = Title {
@@ -309,10 +312,11 @@ impl<C: ModelConfig> Turn<'_, C> {
         };
         // Backends panic if memory is short; the other runs may fit.
         match caught(train) {
-            Ok(Ok(summary)) => Ok(match self.until() {
+            Ok(Ok(summary)) => Ok(Some(match self.until() {
                 Some(until) => summary.up_to(until),
                 None => summary,
-            }),
+            })),
+            Ok(Err(error)) if error.is_stop() => Ok(None),
             Ok(Err(DriveError::Run(RunError::Locked { .. }))) => Err(Pending::Busy),
             Ok(Err(DriveError::Run(error @ RunError::NotFinite { .. }))) => {
                 let diverged = describe_divergence(&error);

@@ -322,6 +322,20 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, Error> {
     Ok(aside)
 }
 
+/// Renames what stands at the name of a new checkpoint, and was not written by the run: a directory, a link or any
+/// file. Returns its new path.
+///
+/// # Errors
+///
+/// I/O errors.
+pub fn move_away(path: &Path) -> Result<PathBuf, Error> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // `--force` deletes what is called a checkpoint, but not this.
+    let moved = free(|n| path.with_file_name(format!("moved-{name}{n}")));
+    disk::rename(path, &moved)?;
+    Ok(moved)
+}
+
 /// The first unused path: `path` of an empty text, of `.2`, of `.3` and so on.
 pub(crate) fn free(path: impl Fn(&str) -> PathBuf) -> PathBuf {
     let later = (2_usize..).map(|n| format!(".{n}"));

@@ -7,7 +7,8 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_core::ops::precision::matmul;
-use residual_zoo_data::Corpus;
+use residual_zoo_data::{Corpus, DataError};
+use residual_zoo_system::stop;
 use serde::{Deserialize, Serialize};
 
 use residual_zoo_runs::{Error, RunConfig, vocabulary};
@@ -101,7 +102,7 @@ fn best_rate(measure: impl Fn(usize) -> (f64, f64), sizes: &[usize]) -> f64 {
 ///
 /// # Errors
 ///
-/// Returns the errors of [`Trainer::new`].
+/// Returns the errors of [`Trainer::new`], and an error after the part of a step in which the user stops the program.
 pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
     config: RunConfig<C>,
     corpus: &Corpus,
@@ -149,14 +150,27 @@ fn time_step<B: AutodiffBackend, C: ModelConfig>(
     };
     let batch = trainer.upload(&trainer.batch(0)?);
     let data = lap();
+    unless_stopped()?;
     let (loss, mut recording) = trainer.forward(batch, 0);
     let statistics = recording.take_statistics();
     let forward = lap();
+    unless_stopped()?;
     let mut grads = GradientsParams::new();
     trainer.backward(&loss, recording, &mut grads);
     let backward = lap();
+    unless_stopped()?;
     trainer.update(loss.cross_entropy.inner(), grads, statistics);
-    Ok([data, forward, backward, lap()])
+    let optimizer = lap();
+    unless_stopped()?;
+    Ok([data, forward, backward, optimizer])
+}
+
+/// Fails if the user has asked this process to end.
+fn unless_stopped() -> Result<(), Error> {
+    match stop::is_asked() {
+        true => Err(DataError::Stopped.into()),
+        false => Ok(()),
+    }
 }
 
 /// The median, or NaN if there are no values.

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_core::params::Role;
 use residual_zoo_core::{ConfigError, ModelConfig, Tensors, params};
 use residual_zoo_data::Source;
 use residual_zoo_runs::checkpoint::{
-    MODEL, OPTIMIZER, STATE, aside, files, optimizer_files, read_finite_tensors, write_tensors,
+    MODEL, OPTIMIZER, STATE, aside, files, move_away, optimizer_files, read_finite_tensors,
+    write_tensors,
 };
+use residual_zoo_runs::manifest::{self, MANIFEST};
 use residual_zoo_runs::row::{MOST_STEPS, totals_problem};
-use residual_zoo_runs::{Error, Mark, disk, manifest};
+use residual_zoo_runs::{Error, Mark, disk};
 use serde::{Deserialize, Serialize};
 
 use crate::health::{Interval, RecentLosses};
@@ -101,40 +103,43 @@ impl State {
     }
 }
 
-/// Writes a checkpoint of `trainer` to `directory`, which appears only when it is complete.
+/// Writes a checkpoint of `trainer` to `directory`, which appears only when it is complete. Anything that stands there
+/// is renamed.
 ///
 /// # Errors
 ///
-/// Returns an error if `directory` already exists, and I/O errors.
+/// I/O errors.
 pub fn save<B: AutodiffBackend, C: ModelConfig>(
     trainer: &Trainer<B, C>,
     journal: &Journal,
     directory: &Path,
 ) -> Result<(), Error> {
-    save_if(trainer, journal, directory, false, || Ok(()))
+    save_if(trainer, journal, directory, false, || Ok(())).map(drop)
 }
 
 /// Like [`save`], but `replaces` an existing checkpoint. Calls `check` when everything is written, just before the
-/// directory appears.
+/// directory appears. Returns the new path of what else stood there, if there was anything.
 pub(crate) fn save_if<B: AutodiffBackend, C: ModelConfig>(
     trainer: &Trainer<B, C>,
     journal: &Journal,
     directory: &Path,
     replaces: bool,
     check: impl FnOnce() -> Result<(), Error>,
-) -> Result<(), Error> {
+) -> Result<Option<PathBuf>, Error> {
     let aside = aside(directory);
     disk::remove_directory(&aside)?;
     let written = write_files(trainer, journal, &aside).and_then(|()| {
         check()?;
-        // Renaming would silently replace an empty directory.
         match fs::symlink_metadata(directory) {
-            Err(_) => disk::rename(&aside, directory),
-            Ok(_) if replaces => disk::replace_directory(&aside, directory),
-            Ok(_) => Err(Error::Checkpoint {
-                path: directory.into(),
-                problem: "already exists; move it away".into(),
-            }),
+            Ok(found) if replaces && found.is_dir() && directory.join(MANIFEST).is_file() => {
+                disk::replace_directory(&aside, directory).map(|()| None)
+            }
+            // Renaming would silently replace an empty directory.
+            Ok(_) => {
+                let moved = move_away(directory)?;
+                disk::rename(&aside, directory).map(|()| Some(moved))
+            }
+            Err(_) => disk::rename(&aside, directory).map(|()| None),
         }
     });
     // An incomplete or replaced checkpoint only takes space.

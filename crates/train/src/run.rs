@@ -502,8 +502,14 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         self.journal.set_logs(prepared?);
         let (directory, clock) = (&self.directory, Instant::now());
         let check = || directory.is_here();
-        checkpoint::save_if(&self.trainer, &self.journal, &path, exists, check)
+        let moved = checkpoint::save_if(&self.trainer, &self.journal, &path, exists, check)
             .map_err(|error| directory.explain(error))?;
+        if let Some(moved) = moved {
+            let (path, moved) = (path.display(), moved.display());
+            self.dashboard.note(&format!(
+                "{path} stood in the way of the checkpoint and was not written by this run; it is {moved} now"
+            ));
+        }
         self.saved = Some(path);
         self.is_saved = true;
         self.saves = Saves {

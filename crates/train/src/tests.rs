@@ -318,6 +318,36 @@ fn continues_bit_for_bit(config: &RunConfig<Config>) {
 }
 
 #[test]
+fn what_stands_at_the_place_of_a_checkpoint_is_kept() {
+    let _turn = my_turn();
+    let directory = tempfile::tempdir().unwrap();
+    let place = |name: &str| directory.path().join(name);
+    let path = place("step-00000000");
+    let trained = trainer(&config());
+    let journal = Journal::default();
+    let save = |replaces| {
+        let saved = checkpoint::save_if(&trained, &journal, &path, replaces, || Ok(()));
+        assert!(path.join("manifest.json").is_file());
+        saved.unwrap()
+    };
+    assert_eq!(save(false), None);
+    // The run's own checkpoint is replaced.
+    assert_eq!(save(true), None);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    assert_eq!(save(false), Some(place("moved-step-00000000")));
+    // Another program has put a file or a directory in its place.
+    std::fs::remove_dir_all(&path).unwrap();
+    std::fs::write(&path, "mine").unwrap();
+    let moved = save(true).unwrap();
+    assert_eq!(moved, place("moved-step-00000000.2"));
+    assert_eq!(std::fs::read_to_string(moved).unwrap(), "mine");
+    std::fs::remove_dir_all(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    assert_eq!(save(true), Some(place("moved-step-00000000.3")));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 4);
+}
+
+#[test]
 fn a_damaged_checkpoint_is_an_error() {
     let _turn = my_turn();
     let directory = tempfile::tempdir().unwrap();

@@ -11,6 +11,7 @@ use residual_zoo_runs::RunConfig;
 use residual_zoo_system::memory::Amount;
 
 use super::{ample, is_counted, shown};
+use crate::Error;
 use crate::trial::TOKENS;
 
 /// How a model reads several sequences.
@@ -30,14 +31,14 @@ pub enum Reading {
 ///
 /// # Errors
 ///
-/// Gives the approximate bytes of the sequences.
+/// Gives the approximate bytes of the sequences. Returns [`Error::Stopped`] if the user stops the program meanwhile.
 pub fn check_reading<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
     (kind, gpu): (BackendKind, Option<usize>),
     (option, rows, reading): (&str, usize, Reading),
     available: Option<Amount>,
-) -> Result<(), ConfigError> {
+) -> Result<(), Error> {
     let Some(limit) = available.filter(|_| is_counted(kind)) else {
         return Ok(());
     };
@@ -64,6 +65,7 @@ pub fn check_reading<C: ModelConfig>(
         false => together.min(FEW_IMAGES),
     };
     let measure = |rows| {
+        Error::unless_stopped().ok()?;
         let read = Read {
             config,
             vocabulary,
@@ -87,14 +89,17 @@ pub fn check_reading<C: ModelConfig>(
         let left = (together - few) as f64;
         Some(first + left * of_one + logits(config, vocabulary, together))
     };
-    match needed() {
+    let needed = needed();
+    // A stopped measurement has no result.
+    Error::unless_stopped()?;
+    match needed {
         Some(needed) if needed > available => {
             let problem = format!(
                 "is {rows}, with which the model takes about {} of memory, but there are only {}; give a smaller number",
                 bytes(needed),
                 shown(limit)
             );
-            Err(ConfigError::new(option, problem))
+            Err(ConfigError::new(option, problem).into())
         }
         _ => Ok(()),
     }
