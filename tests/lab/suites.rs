@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
-use residual_zoo_testing::program::{self, end, example, stopped_by, text};
+use residual_zoo_testing::program::{
+    self, Scratch, end, example, fails, ok, stopped_by, text, zoo,
+};
 use serde_json::Value;
 
 fn run_example(name: &str, arguments: &[&str]) -> Output {
@@ -423,4 +425,84 @@ fn reports_and_pages_replace_nothing_else() {
             .unwrap()
             .contains("experiment laurel_rank")
     );
+}
+
+#[test]
+fn reports_of_other_experiments_are_kept() {
+    let scratch = Scratch::new();
+    for folder in ["c1", "c2", "out"] {
+        fs::create_dir(scratch.path(folder)).unwrap();
+    }
+    let file = |name: &str, title: &str, scales: &str| {
+        let model = |width| format!("Gpt2(n_layer: 1, n_head: 1, width: {width}, context: 16)");
+        let (a, b) = (model(8), model(16));
+        let text = format!(
+            r#"(title: "{title}", about: "", count: 256, columns: ["parameters"],
+                runs: [(name: "A", model: {a}), (name: "B", model: {b})]{scales})"#
+        );
+        scratch.file(name, text)
+    };
+    let small = ", scales: (small: ())";
+    let first = file("c1/ok.ron", "First", small);
+    let experiment = |file: &Path, options: &[&str]| {
+        let mut command = zoo("experiment");
+        command.arg(file).args(options);
+        command.arg("--runs").arg(scratch.path("out"));
+        command
+    };
+    ok(&mut experiment(&first, &[]));
+    ok(&mut experiment(&first, &["--only", "A"]));
+    let title = || {
+        let text = fs::read_to_string(scratch.path("out/ok-small/results.json")).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()["title"].clone()
+    };
+    for (other, report) in [
+        (file("c2/ok.ron", "Second", small), "ok-small"),
+        (file("c2/ok-small.ron", "First", ""), "ok-small"),
+        (file("c2/ok-small-only.ron", "Third", ""), "ok-small-only"),
+    ] {
+        let whose = format!(
+            "out/{report}: holds the report of another experiment, \"First\" (experiment ok, scale small)"
+        );
+        let remedy = "rename the file of this one, delete that directory, or choose another place with `--runs DIR`";
+        for options in [&[][..], &["--force"]] {
+            fails(&mut experiment(&other, options), 2, &[&whose, remedy]);
+        }
+        assert_eq!(title(), "First");
+    }
+    // The own report is replaced if the title was edited, or if the file was moved.
+    file("c1/ok.ron", "Edited", small);
+    ok(&mut experiment(&first, &[]));
+    assert_eq!(title(), "Edited");
+    let moved = scratch.path("c2/ok.ron");
+    fs::rename(&first, &moved).unwrap();
+    ok(&mut experiment(&moved, &[]));
+}
+
+#[test]
+fn the_file_that_is_not_of_a_report_is_named() {
+    let scratch = Scratch::new();
+    let file = scratch.file(
+        "ok.ron",
+        r#"(title: "One", about: "", count: 256, columns: ["parameters"],
+            runs: [(name: "A", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16))])"#,
+    );
+    let experiment = || {
+        let mut command = zoo("experiment");
+        command.arg(&file).arg("--runs").arg(scratch.path("out"));
+        command
+    };
+    ok(&mut experiment());
+    let report = scratch.path("out/ok");
+    fs::create_dir(report.join("notes")).unwrap();
+    fails(
+        &mut experiment(),
+        2,
+        &["out/ok/notes: is a link or something else"],
+    );
+    fs::remove_dir(report.join("notes")).unwrap();
+    fs::remove_dir_all(&report).unwrap();
+    fs::write(&report, "mine").unwrap();
+    fails(&mut experiment(), 2, &["out/ok"]);
+    assert_eq!(fs::read_to_string(&report).unwrap(), "mine");
 }

@@ -328,6 +328,22 @@ fn checkpoints_that_are_deleted_are_reported_and_made_again() {
     }
 }
 
+#[test]
+fn a_lock_that_is_deleted_ends_the_run_and_is_named() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let child = start(&mut endless(&run, 5));
+    wait_for(&run, 10);
+    fs::remove_file(run.join("lock")).unwrap();
+    let output = end(child);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("run: its file `lock` is gone"), "{error}");
+    let last = checkpoint::step_of(&checkpoint::newest(&run).unwrap().path).unwrap();
+    go_on(&run, last + 20);
+    assert_whole(&run);
+}
+
 /// A process that is killed at any change on disk leaves nothing for good, even if it is deleting an old checkpoint.
 #[test]
 fn what_is_left_of_a_deleted_checkpoint_is_removed() {

@@ -60,6 +60,11 @@ fn a_file_that_may_not_grow_is_an_error() {
     assert!(error.contains("File too large"), "{error}");
     // With enough room, the run continues.
     ok(&mut smoke(&directory));
+    // A run that is resumed cannot go to another place.
+    let small = trained(&scratch, "small");
+    let output = run(&mut in_shell("ulimit -f 0", &longer(&small)));
+    let error = text(&output.stderr);
+    assert!(error.ends_with("; free some space\n"), "{error}");
 }
 
 #[test]
@@ -140,7 +145,7 @@ fn nothing_is_deleted_behind_a_linked_checkpoints_directory() {
 }
 
 #[test]
-fn reports_and_measurements_replace_links_and_spare_their_targets() {
+fn linked_reports_are_refused_and_linked_measurements_replaced() {
     let scratch = Scratch::new();
     let runs = scratch.path("runs");
     let mut experiment = zoo("experiment");
@@ -149,12 +154,18 @@ fn reports_and_measurements_replace_links_and_spare_their_targets() {
         .arg(&runs);
     ok(&mut experiment);
     let precious = scratch.file("precious", "precious");
-    let mut links = vec![
-        runs.join("laurel_start-smoke/report.html"),
-        runs.join("index.html"),
-    ];
+    // A linked page is refused by its name.
+    for page in ["laurel_start-smoke/report.html", "index.html"] {
+        let (page, aside) = (runs.join(page), scratch.path("aside"));
+        fs::rename(&page, &aside).unwrap();
+        symlink(&precious, &page).unwrap();
+        let says = format!("{}: is a link or something else", page.display());
+        fails(&mut experiment, 2, &[&says, "`--runs DIR`"]);
+        fs::rename(&aside, &page).unwrap();
+    }
     let pool = fs::read_dir(runs.join("pool")).unwrap();
-    links.extend(pool.map(|run| run.unwrap().path().join("measured.json")));
+    let links = pool.map(|run| run.unwrap().path().join("measured.json"));
+    let links: Vec<PathBuf> = links.collect();
     for link in &links {
         fs::remove_file(link).unwrap();
         symlink(&precious, link).unwrap();
@@ -530,6 +541,48 @@ fn training_again_deletes_runs_but_no_other_files() {
     fails(&mut command, 2, &says);
     fs::remove_dir(&moved).unwrap();
     ok(&mut command);
+}
+
+#[test]
+fn the_remedies_for_a_run_of_a_pool_are_those_of_experiments() {
+    let scratch = Scratch::new();
+    let place = pooled(&scratch);
+    let kept = scratch.path("kept");
+    for damage in [
+        "lost config",
+        "edited config",
+        "wrong config",
+        "lost data",
+        "data",
+    ] {
+        copied(&place, &kept);
+        match damage {
+            "lost config" => fs::remove_file(place.join("config.ron")).unwrap(),
+            "edited config" => edit(&place, "batch: 2", "batch: 3"),
+            "wrong config" => fs::write(place.join("config.ron"), "(").unwrap(),
+            "lost data" => fs::remove_file(place.join("data.json")).unwrap(),
+            _ => fs::write(place.join("data.json"), "{").unwrap(),
+        }
+        let output = run(&mut four_runs(&scratch));
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{damage}: {error}");
+        for says in [
+            "delete that run to train it again",
+            "`--force`",
+            "`--runs DIR`",
+        ] {
+            assert!(error.contains(says), "{damage}: {error}");
+        }
+        for other in ["`--run DIR`", "--allow-config-change"] {
+            assert!(!error.contains(other), "{damage}: {error}");
+        }
+        fs::remove_dir_all(&place).unwrap();
+        fs::rename(&kept, &place).unwrap();
+    }
+    fs::remove_file(place.join("config.ron")).unwrap();
+    ok(four_runs(&scratch).arg("--force"));
+    fs::remove_dir_all(&place).unwrap();
+    ok(&mut four_runs(&scratch));
 }
 
 #[test]

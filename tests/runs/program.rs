@@ -487,6 +487,25 @@ fn remedies_fit_their_command() {
         2,
         &["images have no tokens"],
     );
+    let counting = |count: usize| {
+        let model = "Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16)";
+        let runs = format!(r#"[(name: "A", model: {model})]"#);
+        scratch.file(
+            "count.ron",
+            format!(r#"(title: "Count", about: "", count: {count}, runs: {runs}, columns: ["parameters"])"#),
+        )
+    };
+    for option in ["--data", "--tokenizer"] {
+        let says = format!("`{option}`: is bytes, but nothing here reads data; leave it out\n");
+        let mut command = zoo("experiment");
+        command.arg(counting(256)).args([option, "bytes"]);
+        fails(&mut command, 2, &[&says]);
+    }
+    fails(
+        zoo("experiment").arg(counting(0)),
+        2,
+        &["count`: is 0; it must be a number of token ids from 1"],
+    );
     let mut greedy = zoo("generate");
     greedy
         .arg(&run)

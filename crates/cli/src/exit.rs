@@ -10,8 +10,8 @@ use residual_zoo_core::ConfigError;
 use residual_zoo_data::DataError;
 use residual_zoo_drive::Error as DriveError;
 use residual_zoo_exchange::Error as ExchangeError;
-use residual_zoo_lab::Error;
-use residual_zoo_runs::{Error as RunError, asks_for_a_place};
+use residual_zoo_lab::{Error, of_comparison};
+use residual_zoo_runs::{Error as RunError, asks_for_a_place, at_its_place};
 use residual_zoo_system::signals::{on_stop, on_suspension};
 use residual_zoo_system::terminal::is_gone;
 use residual_zoo_system::{output, short_numbers, stop};
@@ -57,11 +57,23 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
         warn(&error.to_string());
         return ExitCode::from(stopped_by());
     }
-    let message = error.to_string();
+    let message = remedied(&error.to_string());
     let place = asks_for_a_place(&message).then(place).flatten();
     let place = place.map_or(String::new(), |place| format!(", by {place}"));
     warn(&format!("error: {}{place}", short_numbers(&message)));
     ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
+}
+
+/// Returns the message with remedies that the running command has.
+fn remedied(message: &str) -> String {
+    let mut arguments = arguments();
+    match arguments.next().as_deref() {
+        Some("train") if arguments.any(|it| it == "--resume" || it.starts_with("--resume=")) => {
+            at_its_place(message)
+        }
+        Some("compare") => of_comparison(message),
+        _ => message.to_owned(),
+    }
 }
 
 /// Returns the options by which the running command sets its output.

@@ -173,7 +173,18 @@ impl ExperimentArgs {
             return try_models(&planned, kind, gpu);
         }
         let report = self.report_of(source, scale);
+        let origin = Origin {
+            name: source.name.clone(),
+            scale: scale.to_owned(),
+            file: origin::hash_of_file(&source.path),
+            command: self.command(scale, program, kind),
+            hash: origin::hash(text.text(), &experiment, &planned, kind),
+            machine: origin::machine(),
+            backend: kind.to_string(),
+            commit: Some(commit.to_owned()),
+        };
         self.check_places(source, &report)?;
+        check_pages(&self.runs, &report, &experiment.title, &origin)?;
         // Checks once, rather than in each process.
         experiment.check_tasks()?;
         self.jobs.check_watch(self.watch)?;
@@ -206,15 +217,6 @@ impl ExperimentArgs {
         if !self.jobs.worker {
             note(&experiment, &planned)?;
         }
-        let origin = Origin {
-            name: source.name.clone(),
-            scale: scale.to_owned(),
-            command: self.command(scale, program, kind),
-            hash: origin::hash(text.text(), &experiment, &planned, kind),
-            machine: origin::machine(),
-            backend: kind.to_string(),
-            commit: Some(commit.to_owned()),
-        };
         let outcome = experiment.run(&planned, &options);
         // The process that started a worker prints the rest.
         if self.jobs.worker && (outcome.is_ok() || options.stop.should_stop()) {
@@ -236,7 +238,7 @@ impl ExperimentArgs {
         }
     }
 
-    /// Checks the places of the report and the page before anything is trained.
+    /// Checks the name of the report, and the place of the page, before anything is trained.
     fn check_places(&self, source: &Source, name: &str) -> Result<(), Error> {
         let is_taken = ["pool", INDEX].contains(&name);
         let mut parts = Path::new(name).components();
@@ -250,7 +252,6 @@ impl ExperimentArgs {
             );
             return Err(ConfigError::new("the experiment", problem).into());
         }
-        check_pages(&self.runs, name)?;
         let Some(publish) = &self.publish else {
             return Ok(());
         };

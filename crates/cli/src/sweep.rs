@@ -86,7 +86,17 @@ impl SweepArgs {
         let checked = sweep.check_points(&planned);
         checked.map_err(|error| self.as_given(error))?;
         let kind = self.backend.kind()?;
-        check_pages(&self.runs, &format!("{name}-sweep"))?;
+        let origin = Origin {
+            name: name.to_owned(),
+            command: command("residual-zoo", arguments()),
+            hash: origin::hash(&format!("{sweep:?}"), &experiment, &planned, kind),
+            machine: origin::machine(),
+            backend: kind.to_string(),
+            commit: Some(commit.to_owned()),
+            ..Origin::default()
+        };
+        let (title, report) = (format!("Sweep of {name}"), format!("{name}-sweep"));
+        check_pages(&self.runs, &report, &title, &origin)?;
         self.jobs.check_watch(self.watch)?;
         let mut options = Options {
             name: format!("sweep of {name}"),
@@ -108,15 +118,6 @@ impl SweepArgs {
         if !self.jobs.worker {
             note(&experiment, &planned)?;
         }
-        let origin = Origin {
-            name: name.to_owned(),
-            command: command("residual-zoo", arguments()),
-            hash: origin::hash(&format!("{sweep:?}"), &experiment, &planned, kind),
-            machine: origin::machine(),
-            backend: kind.to_string(),
-            commit: Some(commit.to_owned()),
-            ..Origin::default()
-        };
         let outcome = experiment.run_sweep(&sweep, &planned, &options);
         // The process that started a worker prints the rest.
         if self.jobs.worker && (outcome.is_ok() || options.stop.should_stop()) {
@@ -125,11 +126,11 @@ impl SweepArgs {
         let outcome = outcome?;
         let stopped = outcome.stopped;
         let mut missing = Vec::new();
-        experiment.title = format!("Sweep of {name}");
+        experiment.title = title;
         experiment.claims.clear();
         experiment.charts.clear();
         let results = Results::new(&experiment, &[], outcome, origin);
-        let directory = self.runs.join(format!("{name}-sweep"));
+        let directory = self.runs.join(report);
         results.write(&directory)?;
         write_index(&self.runs)?;
         if let Some(tuning) = results.tuning().filter(|_| !stopped) {

@@ -211,7 +211,8 @@ struct Listing {
     within: PathBuf,
     /// Number of skipped files.
     skipped: usize,
-    first: Option<PathBuf>,
+    /// The first of them, and the reason.
+    first: Option<(PathBuf, &'static str)>,
 }
 
 #[derive(Clone, Copy)]
@@ -297,7 +298,12 @@ impl Listing {
                 names.push(name);
             } else {
                 self.skipped += 1;
-                self.first.get_or_insert(path);
+                let why = match kind {
+                    _ if !is_image(&name) => "it is not .jpg, .jpeg or .png",
+                    Kind::Image => "it is not a regular file",
+                    Kind::Directory => "it is not in the directory of a class",
+                };
+                self.first.get_or_insert((path, why));
             }
         }
         names.sort_unstable();
@@ -319,12 +325,11 @@ impl Listing {
 
     /// Returns one line for the user about skipped files.
     fn note(self) -> Option<String> {
-        let first = one_line(self.first?.display());
+        let (first, why) = self.first?;
+        let first = one_line(first.display());
         Some(match self.skipped {
-            1 => format!("`{first}` was skipped, because it is not .jpg, .jpeg or .png"),
-            count => format!(
-                "{count} files were skipped that are not .jpg, .jpeg or .png, such as `{first}`"
-            ),
+            1 => format!("`{first}` was skipped, because {why}"),
+            count => format!("{count} files were skipped, such as `{first}`, because {why}"),
         })
     }
 }

@@ -21,6 +21,18 @@ pub fn without_nan(text: &str) -> Option<String> {
     found.then_some(changed)
 }
 
+/// Returns the name of a number that is not finite, if `text` has one at or just before the byte `column`, where serde
+/// found a list in its place.
+pub fn not_finite_at(text: &str, column: usize) -> Option<&'static str> {
+    let is_at = |name: &&&[u8]| {
+        let places = [column, column.saturating_sub(1)];
+        let mut rests = places.map(|at| text.as_bytes().get(at..)).into_iter();
+        rests.any(|rest| rest.is_some_and(|rest| rest.starts_with(name)))
+    };
+    let found = NOT_FINITE.iter().find(is_at)?;
+    std::str::from_utf8(found).ok()
+}
+
 /// Returns the text with U+FFFD in place of each escape of half a surrogate pair, such as `\ud800`. Columns and lines
 /// stay the same.
 pub fn without_halves(text: &str) -> String {

@@ -128,6 +128,31 @@ mod tests {
         );
     }
 
+    #[test]
+    fn lines_with_nan_or_a_byte_order_mark_are_told_so() {
+        for (text, says) in [
+            (r#"{"text": NaN}"#, "line 1: `text` is NaN; write text"),
+            (
+                r#"{"text":-Infinity}"#,
+                "line 1: `text` is -Infinity; write text",
+            ),
+            (r#"{"x": NaN, "text": [1]}"#, "invalid type: sequence"),
+            (
+                "{\"text\": \"a\"}\n\u{feff}{\"text\": \"b\"}",
+                "line 2: begins with a byte order mark",
+            ),
+        ] {
+            let dir = folder(&[("a.jsonl", text.as_bytes())]);
+            let error = read_documents(dir.path(), "text").unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
+        }
+        let good = folder(&[(
+            "a.jsonl",
+            "\u{feff}{\"text\": \"a\", \"x\": NaN}".as_bytes(),
+        )]);
+        assert_eq!(read_documents(good.path(), "text").unwrap(), ["a"]);
+    }
+
     #[cfg(unix)]
     #[test]
     fn symbolic_links_in_a_directory_are_refused_and_not_left_out() {

@@ -28,11 +28,10 @@ impl<C: ModelConfig> Experiment<C> {
         let planned = self.plan(&[])?;
         let names = Names::of(self, &planned);
         self.check_seeds()?;
-        if let Some(count) = self.count.filter(|count| *count > MOST_IDS) {
-            error(
-                "count",
-                format!("is {count}; it must be at most {MOST_IDS}"),
-            )?;
+        if let Some(count) = self.count.filter(|count| !(1..=MOST_IDS).contains(count)) {
+            let problem =
+                format!("is {count}; it must be a number of token ids from 1 to {MOST_IDS}");
+            error("count", problem)?;
         }
         self.check_sweep(&planned)?;
         if self.measure.is_some() && self.count.is_none() {

@@ -10,7 +10,9 @@ use residual_zoo_data::{Corpus, Entropy};
 use residual_zoo_report::{
     Axis as ChartAxis, Cell, Chart, Column, Reference, Report, Section, Series, Table, si,
 };
-use residual_zoo_runs::{Error as RunError, Row, RunConfig, checkpoint, disk, vocabulary};
+use residual_zoo_runs::{
+    ANOTHER_DIRECTORY, Error as RunError, Row, RunConfig, checkpoint, disk, vocabulary, with_remedy,
+};
 use residual_zoo_train::Summary;
 use residual_zoo_train::dashboard::{Display, Screen, Title, print, warn};
 
@@ -109,7 +111,7 @@ pub fn compare<C: ModelConfig>(
             Err(error) => {
                 comparison.missing.push(name.clone());
                 match failure {
-                    Some(_) => warn(&format!("{name} failed: {error}")),
+                    Some(_) => warn(&of_comparison(&format!("{name} failed: {error}"))),
                     None => {
                         warn(&format!("{name} failed; the error comes at the end"));
                         failure = Some(error.into());
@@ -124,6 +126,16 @@ pub fn compare<C: ModelConfig>(
             comparison.write(&options.directory.join(REPORT))?;
             Ok((comparison, failure))
         }
+    }
+}
+
+/// Puts a remedy that comparisons have in the place of one that only `train` has.
+pub fn of_comparison(message: &str) -> String {
+    let remedy = "begin anew with `--force`, or choose another directory with `--run DIR`";
+    match message.contains(ANOTHER_DIRECTORY) {
+        // A comparison has this one.
+        true => message.to_owned(),
+        false => with_remedy(message, remedy),
     }
 }
 

@@ -10,10 +10,13 @@ use residual_zoo_report::{Cell, Column, MARK, Report, Section, Table};
 use residual_zoo_runs::{Error as RunError, disk};
 use serde::Deserialize;
 
-use crate::{REPORT, Verdict};
+use crate::{Origin, REPORT, Verdict};
 
 /// The name of the page in the directory of the reports.
 pub const INDEX: &str = "index.html";
+
+/// The results of an experiment in the directory of its report.
+const RESULTS: &str = "results.json";
 
 /// The fields of an experiment's `results.json` that the page shows.
 #[derive(Deserialize)]
@@ -26,31 +29,65 @@ struct Known {
 }
 
 #[derive(Deserialize)]
-struct Origin {
-    scale: String,
-}
-
-#[derive(Deserialize)]
 struct Claim {
     verdict: Verdict,
 }
 
-/// Checks that the index of `directory` and a report in its folder `name` can be written. Existing ones must be from
-/// this program, and no file may stand in the place of a folder.
+/// The fields of a `results.json` that tell whose report it is.
+#[derive(Deserialize)]
+struct Owner {
+    title: String,
+    origin: Origin,
+}
+
+impl Owner {
+    /// Whether a report with this title and origin replaces its own earlier report. A title that was edited is known by
+    /// the path of the file, and a file that was moved by its title.
+    fn is_of(&self, title: &str, origin: &Origin) -> bool {
+        let is_same_file = !origin.file.is_empty() && self.origin.file == origin.file;
+        self.origin.name == origin.name
+            && self.origin.scale == origin.scale
+            && (self.title == title || is_same_file)
+    }
+
+    /// The error for a `folder` with this report.
+    fn refuse(&self, folder: PathBuf) -> RunError {
+        let (title, name) = (&self.title, &self.origin.name);
+        let scale = match self.origin.scale.as_str() {
+            "" => String::new(),
+            scale => format!(", scale {scale}"),
+        };
+        RunError::NoRun {
+            path: folder,
+            problem: format!(
+                "holds the report of another experiment, \"{title}\" (experiment {name}{scale}); rename the file of this \
+                 one, delete that directory, or choose another place with `--runs DIR`"
+            ),
+        }
+    }
+}
+
+/// Checks that the index of `directory` and a report in its folder `name` can be written. An existing report must have
+/// this title and origin. No other file, and no link, may stand in the place of a page or a folder.
 ///
 /// # Errors
 ///
-/// Names the first file or folder that cannot be replaced.
-pub fn check_pages(directory: &Path, name: &str) -> Result<(), RunError> {
+/// Names the first file or folder that cannot be replaced, or the experiment whose report is there.
+pub fn check_pages(
+    directory: &Path,
+    name: &str,
+    title: &str,
+    origin: &Origin,
+) -> Result<(), RunError> {
     let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
     let is_file = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
     let is_ours =
         |path: &Path| is_file(path) && read_utf8(path).is_ok_and(|text| text.contains(MARK));
     let (index, folder) = (directory.join(INDEX), directory.join(name));
     if is_there(&index) && !is_ours(&index) {
-        return Err(RunError::RunExists(index));
+        return Err(not_ours(index));
     }
-    let mut known = folder.ancestors().skip(1).filter(|path| is_there(path));
+    let mut known = folder.ancestors().filter(|path| is_there(path));
     if known.next().is_some_and(|path| !path.is_dir()) {
         let error = std::io::ErrorKind::NotADirectory.into();
         return Err(RunError::io("create", &folder)(error));
@@ -59,13 +96,37 @@ pub fn check_pages(directory: &Path, name: &str) -> Result<(), RunError> {
     let entries = entries.filter_map(Result::ok).map(|entry| entry.path());
     // Partial files of a report, left by a full disk or a killed process, are written again.
     let is_partial = |path: &PathBuf| path.extension().is_some_and(|it| it == "partial");
-    let entries: Vec<_> = entries
+    let mut entries: Vec<_> = entries
         .filter(|path| !(is_partial(path) && is_file(path)))
         .collect();
-    let is_report = entries.iter().all(|path| is_file(path)) && is_ours(&folder.join(REPORT));
-    match entries.is_empty() || is_report {
-        true => Ok(()),
-        false => Err(RunError::RunExists(folder)),
+    entries.sort();
+    let report = folder.join(REPORT);
+    let foreign = match is_ours(&report) {
+        true => entries.iter().find(|path| !is_file(path)),
+        false => entries
+            .iter()
+            .find(|path| **path == report)
+            .or(entries.first()),
+    };
+    if let Some(foreign) = foreign {
+        return Err(not_ours(foreign.clone()));
+    }
+    let results = folder.join(RESULTS);
+    let text = is_file(&results).then(|| read_utf8(&results));
+    let owner = text.and_then(|text| serde_json::from_str::<Owner>(&text.ok()?).ok());
+    match owner {
+        Some(owner) if !owner.is_of(title, origin) => Err(owner.refuse(folder)),
+        _ => Ok(()),
+    }
+}
+
+/// The error for something in the place of a page.
+fn not_ours(path: PathBuf) -> RunError {
+    RunError::NoRun {
+        path,
+        problem: "is a link or something else that is not of a report; move it away, or choose another place with \
+                  `--runs DIR`"
+            .into(),
     }
 }
 
@@ -108,7 +169,7 @@ fn row(directory: &Path, name: &OsStr) -> (String, Vec<Cell>) {
         link: format!("{}/{REPORT}", address(name.as_encoded_bytes())),
         ..Cell::from(name.to_string_lossy().into_owned())
     };
-    let results = directory.join("results.json");
+    let results = directory.join(RESULTS);
     // Anything else, such as a pipe, could block.
     let text = results.is_file().then(|| read_utf8(&results));
     let Some(Ok(text)) = text else {

@@ -1,20 +1,25 @@
 //! The origin of results: the command, the configuration, the machine and the commit.
 
+use std::path::Path;
+
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::hash_of_parts;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::{Experiment, PlannedRun};
 
 /// The origin of results.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Origin {
     /// The name of the experiment.
     pub name: String,
     /// The scale; empty for a user's own file.
     pub scale: String,
+    /// A hash of the path of the experiment's file; empty without a file.
+    pub file: String,
     /// The command that repeats the experiment; empty without one.
     pub command: String,
     /// A hash of the experiment and of all fields that were set on top of it.
@@ -25,6 +30,13 @@ pub struct Origin {
     pub backend: String,
     /// The commit of the program, if it is known.
     pub commit: Option<String>,
+}
+
+/// Hashes the path of an experiment's file, which reports do not show.
+pub fn hash_of_file(path: &Path) -> String {
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let path = path.as_os_str().as_encoded_bytes();
+    hash_of_parts("residual-zoo experiment file v1", &[path]).to_hex()[..12].to_owned()
 }
 
 /// Hashes an experiment and the fields that were set on top of it. `text` is the text at its scale. The directory of

@@ -26,6 +26,9 @@ const REFERENCES: [(&str, &str); 4] = [
     ("claims", "test"),
 ];
 
+/// Ends of the names of reports that are not of a scale: those of `--only` and of a sweep.
+const TAKEN: [&str; 2] = ["only", "sweep"];
+
 /// A part of the file, and the problem with it.
 type Wrong<'a> = (&'a str, String);
 
@@ -87,6 +90,11 @@ impl<'a> ExperimentFile<'a> {
             let scales = scales.clone().fields();
             let scales = scales.map_err(|wrong| file.error(wrong))?;
             file.scales = scales.entries.iter().map(|(name, _)| *name).collect();
+            if let Some(name) = file.scales.iter().find(|name| TAKEN.contains(name)) {
+                let problem = "cannot be the name of a scale, because the directories of other reports end with it; rename \
+                               the scale";
+                return Err(file.error((name, problem.into())));
+            }
         }
         file.fields = ["scales", "model"]
             .iter()

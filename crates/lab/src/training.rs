@@ -10,7 +10,7 @@ use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, one_line};
 use residual_zoo_evaluate::Task;
 use residual_zoo_runs::run_dir::MEASURED;
-use residual_zoo_runs::{Error as RunError, checkpoint, disk, run_dir, vocabulary};
+use residual_zoo_runs::{Error as RunError, checkpoint, disk, run_dir, vocabulary, with_remedy};
 use residual_zoo_system::panics::caught;
 use residual_zoo_train::dashboard::{Screen, Title, duration, print};
 use residual_zoo_train::{RunOptions, Summary};
@@ -226,7 +226,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         };
         let memory = (!is_partial).then_some(memory);
         let observed = self.observe(&summary, &place.directory, memory, parent);
-        let mut observed = observed.map_err(|error| one_line(&error).to_string())?;
+        let mut observed = observed.map_err(|error| of_pool(&error))?;
         if !is_partial && !tasks.is_empty() {
             let metrics = match metrics::<C>(&place.directory, tasks, options) {
                 Ok(metrics) => metrics,
@@ -235,7 +235,7 @@ impl<C: ModelConfig> Turn<'_, C> {
                     outcome.stopped = true;
                     return Err("not evaluated yet; to continue: repeat the command".into());
                 }
-                Err(Unevaluated::Failed(error)) => return Err(one_line(&error).to_string().into()),
+                Err(Unevaluated::Failed(error)) => return Err(of_pool(&error).into()),
             };
             observed.quantities.extend(metrics);
         }
@@ -331,7 +331,10 @@ impl<C: ModelConfig> Turn<'_, C> {
                     diverged: true,
                 })
             }
-            Ok(Err(error)) => Err(one_line(&error).to_string().into()),
+            Ok(Err(DriveError::Run(error @ RunError::Parse { .. }))) => {
+                Err(format!("{}; restore it, or {OF_POOL}", one_line(&error)).into())
+            }
+            Ok(Err(error)) => Err(of_pool(&error).into()),
             Err(panic) => Err(format!("panicked: {}", panic_message(&*panic)).into()),
         }
     }
@@ -367,6 +370,15 @@ impl<C: ModelConfig> Turn<'_, C> {
             rows,
         })
     }
+}
+
+/// The remedy for a run of the pool that cannot be used.
+const OF_POOL: &str = "delete that run to train it again, train all again with `--force`, or choose another place with \
+                       `--runs DIR`";
+
+/// The text of an error, with a remedy that experiments and sweeps have.
+fn of_pool(error: &impl std::fmt::Display) -> String {
+    with_remedy(&one_line(error), OF_POOL)
 }
 
 /// Measurements of a run, kept in its directory.

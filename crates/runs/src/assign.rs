@@ -236,8 +236,14 @@ fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
         let at = enter_variant(at, field);
         if let Value::Array(entries) = at {
             let count = entries.len();
-            let entry = field.parse().ok().and_then(|i: usize| entries.get_mut(i));
-            return entry.ok_or_else(|| {
+            let index = field.parse::<usize>().ok();
+            // Every entry has one path only, so that an assignment that repeats another is noticed.
+            if let Some(index) = index.filter(|index| index.to_string() != field) {
+                return Err(format!(
+                    "`{field}` is not how an index is written; write `{index}`"
+                ));
+            }
+            return index.and_then(|i| entries.get_mut(i)).ok_or_else(|| {
                 format!("the list has no entry `{field}`; its {count} entries are counted from 0")
             });
         }
@@ -508,6 +514,32 @@ mod tests {
             for part in [twice[0], twice[1], problem] {
                 assert!(error.contains(part), "{part} is not in: {error}");
             }
+        }
+    }
+
+    #[test]
+    fn an_entry_of_a_list_has_one_path() {
+        let mut tree = json!({"layers": [{"width": 8}, {"width": 16}]});
+        assert_eq!(find(&mut tree, "layers.1.width").unwrap(), &json!(16));
+        for (path, problem) in [
+            (
+                "layers.00.width",
+                "`00` is not how an index is written; write `0`",
+            ),
+            (
+                "layers.+1.width",
+                "`+1` is not how an index is written; write `1`",
+            ),
+            (
+                "layers.01",
+                "`01` is not how an index is written; write `1`",
+            ),
+            (
+                "layers.2",
+                "the list has no entry `2`; its 2 entries are counted from 0",
+            ),
+        ] {
+            assert_eq!(find(&mut tree, path).unwrap_err(), problem);
         }
     }
 

@@ -62,14 +62,13 @@ pub enum Error {
     },
     /// The directory for a new run already holds something else.
     #[error(
-        "{0} already exists and holds something else; choose another directory with `--run DIR` (of an \
-         experiment or a sweep, `--runs DIR`), or delete it if you no longer need it"
+        "{0} already exists and holds something else; {ANOTHER_DIRECTORY}, or delete it if you no longer need it"
     )]
     RunExists(PathBuf),
     /// A run would continue with other settings.
     #[error(
-        "{path} holds a run that differs from this one: {}; start another run with `--run DIR`, or \
-         pass `--allow-config-change` to continue it with these changes{}",
+        "{path} holds a run that differs from this one: {}; {ANOTHER_RUN}, or pass `--allow-config-change` to continue it \
+         with these changes{}",
         differences.iter().map(|it| short(it)).collect::<Vec<_>>().join("; "),
         if differences.iter().any(|change| change.starts_with("model")) {
             " (the sizes of the weights cannot change)"
@@ -94,9 +93,15 @@ pub enum Error {
     /// The directory of a run vanished during training.
     #[error(
         "{0} has vanished or was replaced during training; if it was moved, continue the run in \
-         its new place with `--resume`"
+         its new place with `train --resume`"
     )]
     Vanished(PathBuf),
+    /// The lock of a run was deleted during training.
+    #[error(
+        "{0}: its file `lock` is gone, without which another process could train it too; continue the run from its last \
+         checkpoint, and delete no file of a run that trains"
+    )]
+    Unlocked(PathBuf),
     /// A directory is not a run, or the run lacks something.
     #[error("{path}: {}", one_line(problem))]
     NoRun {
@@ -251,6 +256,7 @@ impl Error {
             Self::Io { source, .. } => is_wrong_place(source),
             Self::NotFinite { .. }
             | Self::Vanished(_)
+            | Self::Unlocked(_)
             | Self::Locked { .. }
             | Self::OtherData { .. }
             | Self::OtherWeights { .. }
@@ -279,6 +285,26 @@ impl Error {
     }
 }
 
+/// The remedy for a run that `train` cannot continue. It comes last in a message.
+pub const ANOTHER_RUN: &str = "start another run with `--run DIR`";
+/// The remedy for a directory in which no run can begin.
+pub const ANOTHER_DIRECTORY: &str = "choose another directory with `--run DIR`";
+/// The remedy for a run that has lost its history.
+pub(crate) const FROM_ITS_WEIGHTS: &str = "start another run from its weights";
+
+/// The remedy for a run that lacks the identity of its data.
+pub(crate) const IF_MERGED: &str = "if it was merged and has not trained";
+
+/// Puts `remedy` in the place of the remedies of `train`, for commands that have other options.
+pub fn with_remedy(message: &str, remedy: &str) -> String {
+    let known = [ANOTHER_RUN, ANOTHER_DIRECTORY, FROM_ITS_WEIGHTS, IF_MERGED];
+    let first = known.iter().filter_map(|known| message.find(known)).min();
+    first.map_or_else(
+        || message.to_owned(),
+        |at| format!("{}{remedy}", &message[..at]),
+    )
+}
+
 const NO_FOLDER: &str = "; create its folder first, or choose another one";
 const NO_SPACE: &str = "; free some space, or write to another disk";
 const NOT_WRITABLE: &str = "; choose a place where files can be written";
@@ -287,6 +313,18 @@ const NOT_WRITABLE: &str = "; choose a place where files can be written";
 pub fn asks_for_a_place(message: &str) -> bool {
     let remedies = [NO_FOLDER, NO_SPACE, NOT_WRITABLE];
     remedies.iter().any(|remedy| message.ends_with(remedy))
+}
+
+/// Puts a remedy that suits a continued run, whose place is fixed, in the place of another place to write to.
+pub fn at_its_place(message: &str) -> String {
+    match (
+        message.strip_suffix(NOT_WRITABLE),
+        message.strip_suffix(NO_SPACE),
+    ) {
+        (Some(message), _) => format!("{message}; make it writable"),
+        (_, Some(message)) => format!("{message}; free some space"),
+        _ => message.to_owned(),
+    }
 }
 
 fn remedy(action: &str, path: &Path, error: &std::io::Error) -> &'static str {
@@ -312,6 +350,55 @@ fn remedy(action: &str, path: &Path, error: &std::io::Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn remedies_of_train_are_replaced_for_other_commands() {
+        let differs = Error::Differs {
+            path: "pool/a".into(),
+            differences: vec!["model.width was 8, now 16".into()],
+        };
+        let run = || PathBuf::from("pool/a");
+        let damaged = |remedy: &str| Error::NoRun {
+            path: run(),
+            problem: format!("is damaged; restore it, or {remedy}"),
+        };
+        let from_weights = format!("{FROM_ITS_WEIGHTS}: `--init-from pool/a`");
+        for error in [
+            differs,
+            Error::RunExists(run()),
+            damaged(ANOTHER_RUN),
+            damaged(ANOTHER_DIRECTORY),
+            damaged(&from_weights),
+            damaged(IF_MERGED),
+        ] {
+            let message = with_remedy(&error.to_string(), "repeat it");
+            assert!(
+                message.starts_with("pool/a") && message.ends_with("repeat it"),
+                "{message}"
+            );
+            assert!(
+                !message.contains("--run ") && !message.contains("--allow"),
+                "{message}"
+            );
+            assert!(!message.contains("--init-from"), "{message}");
+        }
+        assert_eq!(
+            with_remedy("a: is wrong; fix it", "no"),
+            "a: is wrong; fix it"
+        );
+    }
+
+    #[test]
+    fn a_continued_run_has_its_place() {
+        let denied = Error::io("write", "run/lock".as_ref());
+        let denied = denied(std::io::ErrorKind::PermissionDenied.into()).to_string();
+        assert!(asks_for_a_place(&denied), "{denied}");
+        assert_eq!(
+            at_its_place(&denied),
+            "could not write run/lock: permission denied; make it writable"
+        );
+        assert!(!asks_for_a_place(&at_its_place(&denied)));
+    }
 
     #[test]
     fn the_remedy_for_skipped_steps_fits_the_run() {

@@ -26,7 +26,10 @@ pub use choice::{Choice, best};
 pub use config::{
     MinLearningRate, OnDiskError, OptimizerKind, RunConfig, Schedule, TrainConfig, parse_ron,
 };
-pub use error::{Error, asks_for_a_place, describe_not_finite};
+pub use error::{
+    ANOTHER_DIRECTORY, ANOTHER_RUN, Error, asks_for_a_place, at_its_place, describe_not_finite,
+    with_remedy,
+};
 pub use lock::Lock;
 pub use log::Mark;
 pub use open::{Run, vocabulary};

@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use crate::checkpoint::{self, free};
 use crate::events::Events;
-use crate::lock::Lock;
+use crate::lock::{LOCK, Lock};
 use crate::log::{Log, Mark, json_line, whole_lines};
 use crate::{Error, Row, RunConfig, disk};
 
@@ -369,12 +369,20 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Vanished`], or [`Error::Checkpoint`] for a link in place of the checkpoints.
+    /// Returns [`Error::Vanished`], or [`Error::Unlocked`] if only the lock is gone. Also returns [`Error::Checkpoint`]
+    /// for a link in place of the checkpoints.
     pub fn is_here(&self) -> Result<(), Error> {
         match self.lock.is_of(&self.path) {
             true => disk::refuse_linked_directory(&self.path.join(checkpoint::CHECKPOINTS)),
+            false if self.has_only_lost_its_lock() => Err(Error::Unlocked(self.path.clone())),
             false => Err(Error::Vanished(self.path.clone())),
         }
+    }
+
+    /// Whether a run is there, but no lock.
+    fn has_only_lost_its_lock(&self) -> bool {
+        let is_there = |name: &str| std::fs::symlink_metadata(self.path.join(name)).is_ok();
+        is_there(CONFIG) && !is_there(LOCK)
     }
 }
 

@@ -7,7 +7,7 @@ use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{Corpus, Source};
 use residual_zoo_runs::checkpoint::{self, Newest};
 use residual_zoo_runs::run_dir::{self, DataIdentity, Start};
-use residual_zoo_runs::{Choice, Error, Row, RunConfig, RunDir, disk};
+use residual_zoo_runs::{ANOTHER_RUN, Choice, Error, Row, RunConfig, RunDir, disk};
 
 use crate::checkpoint::{Journal, load};
 use crate::differences::{difference, differences, longer};
@@ -225,8 +225,7 @@ fn check_restart(path: &Path, first: Option<&Start>) -> Result<(), Error> {
     Err(Error::NoRun {
         path: path.into(),
         problem: format!(
-            "has lost its checkpoints, and with them the weights of {} that it began with; start \
-             another run with `--run DIR`",
+            "has lost its checkpoints, and with them the weights of {} that it began with; {ANOTHER_RUN}",
             run.display()
         ),
     })
@@ -302,7 +301,7 @@ fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<()
     // Only experiments need all rows, and they do not ask for another directory.
     let remedy = match options.needs_all_rows {
         true => "train it again with `--force`",
-        false => "start another run with `--run DIR`",
+        false => ANOTHER_RUN,
     };
     Err(Error::NoRun {
         path: options.directory.clone(),
@@ -375,8 +374,8 @@ pub fn data_difference(
     if before == *now {
         return check_own_tokenizer(path, corpus).map(|()| None);
     }
-    let otherwise = ", or start another run with `--run DIR`";
-    run_dir::check_tokenizer(path, corpus, otherwise)?;
+    let otherwise = format!(", or {ANOTHER_RUN}");
+    run_dir::check_tokenizer(path, corpus, &otherwise)?;
     let count = |tokens: Option<usize>| tokens.map_or("endless".into(), |n| n.to_string());
     let shown = |data: &DataIdentity| {
         let (train, valid) = (count(data.train_tokens), count(data.valid_tokens));

@@ -542,8 +542,10 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     fn tolerate(&mut self, result: Result<(), Error>) -> Result<(), Error> {
         let continues = self.trainer.config.train.on_disk_error == OnDiskError::Continue;
         match result {
-            // A vanished directory does not return.
-            Err(error) if continues && !matches!(error, Error::Vanished(_)) => {
+            // A vanished directory or lock does not return.
+            Err(error)
+                if continues && !matches!(error, Error::Vanished(_) | Error::Unlocked(_)) =>
+            {
                 self.dashboard.note(&format!("training continues: {error}"));
                 Ok(())
             }

@@ -93,19 +93,25 @@ impl ExperimentArgs {
         Ok(())
     }
 
-    /// Checks that an experiment reads data if some are given.
+    /// Checks that an experiment reads data if data or a tokenizer are given.
     fn check_data<C>(&self, experiment: &Experiment<C>) -> Result<(), ConfigError> {
-        let Some(path) = &self.data.data else {
-            return Ok(());
-        };
         let measures = experiment.measure.is_some_and(|m| m.reads_data());
-        if experiment.count.is_some() && !measures {
-            let problem = format!("is {path}, but nothing here reads data; leave it out");
-            return Err(ConfigError::new("--data", problem));
-        }
-        if matches!(experiment.data.source, Data::Copying(_)) {
-            let problem = "is given, but this experiment draws its data itself; leave it out";
-            return Err(ConfigError::new("--data", problem));
+        let reads = experiment.count.is_none() || measures;
+        let draws = matches!(experiment.data.source, Data::Copying(_));
+        for (option, given) in [
+            ("--data", &self.data.data),
+            ("--tokenizer", &self.data.tokenizer),
+        ] {
+            let problem = match given {
+                Some(given) if !reads => {
+                    format!("is {given}, but nothing here reads data; leave it out")
+                }
+                Some(_) if draws => {
+                    "is given, but this experiment draws its data itself; leave it out".into()
+                }
+                _ => continue,
+            };
+            return Err(ConfigError::new(option, problem));
         }
         Ok(())
     }

@@ -59,8 +59,8 @@ impl Precision {
         let problem = match self {
             Self::Bf16 if name.contains("flex") => {
                 "the backend Flex would convert every number to f32 and gain nothing; use another backend \
-                 (--backend tch, cuda or vulkan), or train.precision=F32; to continue a run of bf16 in F32, add \
-                 --allow-config-change"
+                 (--backend tch, cuda or vulkan), or train.precision=F32; to continue a run of bf16 in F32, give \
+                 `train` the option --allow-config-change"
                     .to_owned()
             }
             Self::Bf16 if !B::supports_dtype(device, DType::BF16) => {

@@ -43,6 +43,25 @@ fn error(change: impl FnOnce(&Path)) -> String {
 }
 
 #[test]
+fn what_is_skipped_has_its_reason() {
+    for (skipped, why) in [
+        ("train/cat/notes.txt", "it is not .jpg, .jpeg or .png"),
+        ("train/cat/x.png", "it is not a regular file"),
+        ("train/x.png", "it is not in the directory of a class"),
+    ] {
+        let directory = directory();
+        let path = directory.path().join(skipped);
+        match why.ends_with("file") {
+            true => fs::create_dir(&path).unwrap(),
+            false => fs::write(&path, "").unwrap(),
+        }
+        let note = opened(&config(directory.path())).unwrap().note.unwrap();
+        let says = format!("{skipped}` was skipped, because {why}");
+        assert!(note.ends_with(&says), "{note}");
+    }
+}
+
+#[test]
 fn classes_are_the_directories_in_the_order_of_their_names() {
     let directory = directory();
     fs::write(directory.path().join("train/cat/notes.txt"), "").unwrap();

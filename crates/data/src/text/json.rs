@@ -7,7 +7,7 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 
 use crate::DataError;
-use crate::json::{problem, without_nan};
+use crate::json::{not_finite_at, problem, without_nan};
 
 /// Returns the document in line `number` of a file: the string in the field `field` of an object.
 ///
@@ -29,6 +29,13 @@ pub(super) fn document(
         Some(line) => read(&line),
         None => Err(error),
     });
+    let wrong = |message: String| {
+        Err(DataError::Json {
+            path: path.into(),
+            line: number,
+            message,
+        })
+    };
     match found {
         Ok(Some(document)) => Ok(document),
         Ok(None) => Err(DataError::MissingField {
@@ -36,11 +43,21 @@ pub(super) fn document(
             line: number,
             field: field.to_owned(),
         }),
-        Err(e) => Err(DataError::Json {
-            path: path.into(),
-            line: number,
-            message: format!("{} (column {})", json_problem(&e), e.column()),
-        }),
+        // A file may begin with one, but not a line.
+        Err(_) if line.starts_with('\u{feff}') => wrong(
+            "begins with a byte order mark (U+FEFF), as of files that were joined; delete it"
+                .into(),
+        ),
+        Err(e) => {
+            let (found, column) = (json_problem(&e), e.column());
+            let number = not_finite_at(line, column).filter(|_| found.contains("sequence"));
+            wrong(match number {
+                Some(number) => format!(
+                    "`{field}` is {number}; write text, or leave the line out (column {column})"
+                ),
+                None => format!("{found} (column {column})"),
+            })
+        }
     }
 }
 

@@ -72,6 +72,7 @@ fn results_with(
     let origin = Origin {
         name: "question".into(),
         scale: "cpu".into(),
+        file: "f".into(),
         command: "run it".into(),
         hash: "abc".into(),
         machine: "a machine".into(),

@@ -158,3 +158,14 @@ fn any_damage_is_read_or_refused() {
         }
     }
 }
+
+#[test]
+fn no_scale_has_the_name_of_another_kind_of_report() {
+    for taken in ["only", "sweep"] {
+        let text =
+            format!("(\n  runs: [],\n  scales: (\n    small: (),\n    {taken}: (),\n  ),\n)");
+        let error = ExperimentFile::new(&text, Path::new("file.ron")).unwrap_err();
+        let says = format!("file.ron:5:5: `{taken}` cannot be the name of a scale");
+        assert!(error.to_string().starts_with(&says), "{error}");
+    }
+}

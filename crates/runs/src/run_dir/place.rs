@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{BEFORE_RESTART, CONFIG, DATA, HISTORY, MEASURED, METRICS, RunDir, SAMPLES, TOKENIZER};
 use crate::checkpoint;
+use crate::error::ANOTHER_DIRECTORY;
 use crate::lock::{LOCK, Lock};
 use crate::{Error, disk, events};
 
@@ -41,9 +42,8 @@ pub fn is_free(path: &Path) -> Result<bool, Error> {
     match path.join(CONFIG).is_file() {
         true => Ok(false),
         false if path.join(METRICS).is_file() && path.join(HISTORY).is_file() => {
-            let problem = format!(
-                "is a run that has lost its {CONFIG}; restore it, or choose another directory with `--run DIR`"
-            );
+            let problem =
+                format!("is a run that has lost its {CONFIG}; restore it, or {ANOTHER_DIRECTORY}");
             Err(Error::NoRun {
                 path: path.into(),
                 problem,

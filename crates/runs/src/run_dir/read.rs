@@ -8,6 +8,7 @@ use residual_zoo_data::{
 };
 
 use super::{CONFIG, DATA, DataIdentity, HISTORY, METRICS, Start, TOKENIZER};
+use crate::error::{ANOTHER_RUN, FROM_ITS_WEIGHTS, IF_MERGED};
 use crate::log::read_lines;
 use crate::{Error, Row, RunConfig, disk};
 
@@ -155,7 +156,7 @@ pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
         return Err(Error::NoRun {
             path: run.into(),
             problem: format!(
-                "has no `{DATA}`, so nothing is known of its data; if it was merged and has not trained, train its model by \
+                "has no `{DATA}`, so nothing is known of its data; {IF_MERGED}, train its model by \
                  `train {0}/config.ron --init-from {0} --run NEW`, otherwise restore the file",
                 run.display()
             ),
@@ -164,7 +165,7 @@ pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
     let text = residual_zoo_data::read_utf8(&path)?;
     let problem = |e: serde_json::Error| Error::Checkpoint {
         path: path.clone(),
-        problem: format!("is damaged: {e}; restore it, or start another run with `--run DIR`"),
+        problem: format!("is damaged: {e}; restore it, or {ANOTHER_RUN}"),
     };
     serde_json::from_str(&text).map_err(problem)
 }
@@ -182,7 +183,7 @@ pub fn read_history(path: &Path) -> Result<Vec<Start>, Error> {
         return Err(Error::NoRun {
             path: run.into(),
             problem: format!(
-                "has lost its {HISTORY}; restore it, or start another run from its weights: `--init-from {}`",
+                "has lost its {HISTORY}; restore it, or {FROM_ITS_WEIGHTS}: `--init-from {}`",
                 run.display()
             ),
         });
