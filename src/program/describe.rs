@@ -14,7 +14,7 @@ use residual_zoo::runs::{Error as RunError, run_dir};
 use residual_zoo::train::dashboard::Unit;
 
 use super::{
-    Untrained, at_most, check_paths, memory_note, notes, paths_of_no_run, read_config,
+    Untrained, at_most, check_paths, memory_note, note_edited, notes, paths_of_no_run, read_config,
     with_tokenizer_beside,
 };
 
@@ -46,6 +46,7 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     let config = match options.path.is_dir() {
         true => {
             let config = run_dir::read_config(&options.path)?;
+            note_edited(&options.path);
             with_tokenizer_beside(config, &options.path.join("config.ron"))
         }
         false => read_config(&options.path)?,

@@ -16,7 +16,7 @@ use residual_zoo::lab::Error;
 use residual_zoo::report::sig;
 use residual_zoo::{Run, experiment};
 
-use super::{name_of_run, or_force};
+use super::{name_of_run, note_edited, or_force};
 
 /// Evaluate a run's model: perplexity of texts, last words, multiple choice; for a run on images, accuracies.
 ///
@@ -80,6 +80,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 pub fn evaluate(options: Options) -> anyhow::Result<()> {
     let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
     let run = Run::open(&options.run)?.at(options.checkpoint.checkpoint);
+    note_edited(run.directory());
     if matches!(
         run.config.data.source,
         Source::Images(_) | Source::Cifar10(_)

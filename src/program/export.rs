@@ -7,6 +7,8 @@ use residual_zoo::Run;
 use residual_zoo::cli::{self, CheckpointArgs};
 use residual_zoo::exchange::{ExportOptions, export as write};
 
+use super::note_edited;
+
 /// Write a run's model for another project
 ///
 /// A GPT-2 becomes a GPT2LMHeadModel of Hugging Face's transformers. Other language models, with
@@ -46,6 +48,7 @@ pub fn export(options: Options) -> anyhow::Result<()> {
         checkpoint,
     } = options;
     let run = Run::open(&run)?.at(checkpoint.checkpoint);
+    note_edited(run.directory());
     let exported = write(&run, &directory, &ExportOptions { license })?;
     cli::print(&format!(
         "wrote {} ({}) from {}",

@@ -10,7 +10,7 @@ use residual_zoo::drive::{Use, check_size};
 use residual_zoo::runs::Run;
 use residual_zoo::runs::generate::Sampling;
 
-use super::or_force;
+use super::{note_edited, or_force};
 
 /// The most texts that a command generates.
 const MOST_TEXTS: usize = 10_000;
@@ -95,6 +95,7 @@ pub fn generate(options: Options) -> anyhow::Result<()> {
     let prompts = prompts.into_iter().flat_map(|prompt| vec![prompt; samples]);
     let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
     let run = Run::<ModelConfig>::open(&options.run)?.at(options.checkpoint.checkpoint);
+    note_edited(run.directory());
     if !options.force {
         let checked = check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load);
         checked.map_err(or_force)?;

@@ -162,6 +162,18 @@ fn experiment_of(
     Ok(Some((experiment, scale.map(str::to_owned))))
 }
 
+/// Notes that the config of a run was edited since its last start. The weights are those of the config before.
+fn note_edited(run: &Path) {
+    let history = run_dir::read_history(run).unwrap_or_default();
+    if run_dir::is_config_edited(run, &history).unwrap_or(false) {
+        let file = run.join("config.ron");
+        cli::warn(&format!(
+            "note: {} was edited since the run started; its weights were trained with the config before",
+            file.display()
+        ));
+    }
+}
+
 /// Makes the error of an experiment where a run file is needed.
 fn an_experiment(name: &str) -> ConfigError {
     let problem = format!("is an experiment; run it by `residual-zoo experiment {name}`");

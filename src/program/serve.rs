@@ -15,7 +15,7 @@ use residual_zoo::runs::{Error as RunError, checkpoint};
 use residual_zoo::serve::Options as Serving;
 use residual_zoo::{Run, experiment};
 
-use super::{name_of_run, or_force};
+use super::{name_of_run, note_edited, or_force};
 
 /// Answer requests for completions over HTTP, from a run's model
 ///
@@ -67,6 +67,7 @@ pub struct Options {
 pub fn serve(options: Options) -> anyhow::Result<()> {
     let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
     let run = Run::open(&options.run)?.at(options.checkpoint.checkpoint);
+    note_edited(run.directory());
     let key = options.key.map(|path| key(&path)).transpose()?;
     if !options.force {
         let checked = check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use residual_zoo::runs::{checkpoint, run_dir};
-use residual_zoo_testing::program::{Scratch, end, fails, ok, signal, stopped_by, text, zoo};
+use residual_zoo_testing::program::{self, Scratch, end, fails, ok, signal, stopped_by, text, zoo};
 use residual_zoo_testing::runs::{
     MODELS, STEPS, assert_same, config, config_on, outcome, resume, start, train, with_fault,
 };
@@ -415,6 +415,9 @@ fn a_config_that_was_edited_is_refused_unless_allowed() {
         2,
         &["config.ron was edited", "--allow-config-change"],
     );
+    let described = program::run(zoo("describe").arg(&run));
+    let note = program::text(&described.stderr);
+    assert!(note.contains("config.ron was edited since"), "{note}");
     // The original file is accepted again.
     fs::write(&path, &text).unwrap();
     ok(&mut resume(&run));

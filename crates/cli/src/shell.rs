@@ -32,6 +32,19 @@ pub fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
         true => word.to_owned(),
+        // Control characters are shown by their codes, which `$'…'` reads.
+        false if word.contains(char::is_control) => {
+            let codes = |c: char| match c {
+                '\\' | '\'' => format!("\\{c}"),
+                c if c.is_control() => c
+                    .to_string()
+                    .bytes()
+                    .map(|b| format!("\\x{b:02x}"))
+                    .collect(),
+                c => c.to_string(),
+            };
+            format!("$'{}'", word.chars().map(codes).collect::<String>())
+        }
         false => format!("'{}'", word.replace('\'', "'\\''")),
     }
 }
@@ -42,5 +55,23 @@ pub fn quoted_path(path: &Path) -> String {
     match path.starts_with('-') {
         true => quoted(&format!("./{path}")),
         false => quoted(&path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        for (word, quoted_word) in [
+            ("runs/a-1.5", "runs/a-1.5"),
+            ("", "''"),
+            ("two words", "'two words'"),
+            ("it's", "'it'\\''s'"),
+            ("a\x1b[31m\nb'", "$'a\\x1b[31m\\x0ab\\''"),
+        ] {
+            assert_eq!(quoted(word), quoted_word);
+        }
     }
 }

@@ -170,6 +170,10 @@ pub fn only<C: Clone>(
         false => run.name.contains(text),
     };
     for text in asked {
+        if text.trim().is_empty() {
+            let problem = "is empty; give the name of a run, or a part of it";
+            return Err(ConfigError::new("--only", problem));
+        }
         if !planned.iter().any(|run| is_meant(run, text)) {
             // Names may contain commas.
             let quoted = planned.iter().any(|run| run.name.contains(','));

@@ -88,7 +88,11 @@ impl<'a> ExperimentFile<'a> {
         };
         if let Some(scales) = fields.get("scales") {
             let scales = scales.clone().fields();
-            let scales = scales.map_err(|wrong| file.error(wrong))?;
+            let scales = scales.map_err(|(part, problem)| {
+                // An empty list has no text of its own.
+                let name = fields.name_of("scales").filter(|_| part.is_empty());
+                file.error((name.unwrap_or(part), problem))
+            })?;
             file.scales = scales.entries.iter().map(|(name, _)| *name).collect();
             if let Some(name) = file.scales.iter().find(|name| TAKEN.contains(name)) {
                 let problem = "cannot be the name of a scale, because the directories of other reports end with it; rename \

@@ -79,7 +79,7 @@ impl<'a> Value<'a> {
                 )),
                 None => Err((
                     "",
-                    "a list is empty, but fields with names belong here".into(),
+                    "is an empty list, but fields with names belong here".into(),
                 )),
             },
         }
@@ -169,6 +169,12 @@ impl<'a> Fields<'a> {
             Some(Value::List(layers)) => layers,
             _ => &mut [],
         }
+    }
+
+    /// Returns the name of a field as the file has it.
+    pub(super) fn name_of(&self, name: &str) -> Option<&'a str> {
+        let found = self.entries.iter().find(|(known, _)| *known == name);
+        found.map(|(known, _)| *known)
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Value<'a>> {
