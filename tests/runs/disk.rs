@@ -269,7 +269,7 @@ fn a_read_only_run_directory_is_named() {
         let error = text(&output.stderr);
         assert!(output.status.success(), "{:?}\n{error}", output.status);
         assert!(error.contains("Read-only file system"), "{error}");
-        assert!(error.contains("can be written, by `--run DIR`"), "{error}");
+        assert!(error.contains("; make it writable"), "{error}");
     }
     assert_eq!(fs::read(directory.join("metrics.jsonl")).unwrap(), before);
 }
