@@ -284,7 +284,8 @@ fn a_stopped_evaluation_goes_on_where_it_was() {
 fn an_evaluation_whose_directory_vanishes_ends_at_the_next_sample() {
     let (place, tasks) = (Place::new(), tasks());
     let run = place.run("run", &zoo::gpt2());
-    let harms: [(&str, fn(&Path)); 3] = [
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 3] = [
         ("deleted", |out| fs::remove_dir_all(out).unwrap()),
         ("moved", |out| {
             fs::rename(out, out.with_file_name("elsewhere")).unwrap();
