@@ -171,7 +171,15 @@ def shim(name, arguments):
         "generate": lambda rest: rest + ["--tokens", "20"],
         "bench": lambda rest: rest + ["--warmup", "1", "--steps", "1"],
     }
-    replace(target / "residual-zoo", [command, *small.get(command, list)(rest)])
+    replace(target / "residual-zoo", [command, *last_settings(small.get(command, list)(rest))])
+
+
+def last_settings(arguments):
+    """The arguments without an assignment of `--set` whose field a later one sets. The program refuses two."""
+    pairs = [at for at, word in enumerate(arguments) if word == "--set"]
+    field = {at: arguments[at + 1].split("=")[0] for at in pairs}
+    undone = [at for at in pairs if any(field[other] == field[at] for other in pairs if other > at)]
+    return [word for at, word in enumerate(arguments) if at not in undone and at - 1 not in undone]
 
 
 def split(arguments, at):
