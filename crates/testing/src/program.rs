@@ -136,8 +136,11 @@ pub fn ok(command: &mut Command) -> String {
 /// Runs a command and expects exit code `code` and a one-line error that contains each of `says`.
 pub fn fails(command: &mut Command, code: i32, says: &[&str]) {
     let output = run(command);
-    let error = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{command:?}\n{error}");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{command:?}\n{said}");
+    // A command may note something before it fails.
+    let lines = said.lines().filter(|line| !line.starts_with("note: "));
+    let error = lines.collect::<Vec<_>>().join("\n");
     assert_eq!(error.lines().count(), 1, "not one line: {error}");
     assert!(error.starts_with("error: "), "{error}");
     for part in says {
