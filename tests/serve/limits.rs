@@ -269,12 +269,12 @@ fn bodies_that_are_held_have_a_bound() {
             !is_refused || answer.contains("retry-after: 1") && answer.contains("\"no_room\""),
             "{answer}"
         );
-        is_refused
+        is_refused || is_late
     };
-    // The first clients have been accepted.
+    // All bodies share 64 MiB, so at most 64 of the 80 have room. The first clients have been accepted.
     let last = held.iter().rev().take(40);
     let refused = last.filter(|client| refused(client)).count();
-    assert!(refused >= 30, "{refused} of 40 are refused");
+    assert!(refused >= 16, "{refused} of 40 are refused");
     // Small requests always have room.
     for _ in 0..3 {
         served.server.complete(&json!({ "prompt": "a" }));

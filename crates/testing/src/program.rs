@@ -140,7 +140,7 @@ pub fn fails(command: &mut Command, code: i32, says: &[&str]) {
     assert_eq!(output.status.code(), Some(code), "{command:?}\n{said}");
     // A command may note something before it fails.
     let lines = said.lines().filter(|line| !line.starts_with("note: "));
-    let error = lines.collect::<Vec<_>>().join("\n");
+    let error: String = lines.flat_map(|line| [line, "\n"]).collect();
     assert_eq!(error.lines().count(), 1, "not one line: {error}");
     assert!(error.starts_with("error: "), "{error}");
     for part in says {
