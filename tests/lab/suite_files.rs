@@ -62,7 +62,7 @@ fn only_runs_that_started_from_one_are_merged() {
     assert!(problem.to_string().contains(expected), "{problem}");
 }
 
-/// What `read` finds in the file of an experiment.
+/// Returns the result of `read` for the file of an experiment.
 fn read<T>(paper: &str, name: &str, read: impl Fn(&ExperimentFile) -> T) -> T {
     let path = root().join(format!("experiments/{paper}/{name}.ron"));
     let text = fs::read_to_string(&path).unwrap();

@@ -19,6 +19,7 @@ use residual_zoo::lab::sweep::Halving;
 use residual_zoo::lab::{After, ChartSpec, Claim, RunSpec, Sweep, Vary};
 use residual_zoo::laurel::LaurelConfig;
 use residual_zoo::recurrent::RecurrentConfig;
+use residual_zoo::report::wrap;
 use residual_zoo::resnet::ResNetConfig;
 use residual_zoo::rmt::{RmtBase, RmtConfig};
 use residual_zoo::runs::{TrainConfig, parse_ron};
@@ -264,13 +265,13 @@ impl Page {
         }
         match self.types.get(name).cloned() {
             Some(Item::Struct(item)) => {
-                let about = doc(&item.attrs);
+                let about = wrap(&doc(&item.attrs), 120).join("\n");
                 write!(self.text, "## {name}\n\n{about}\n\n").unwrap();
                 let all = has_serde(&item.attrs, "default");
                 self.fields(name, &item.fields, all);
             }
             Some(Item::Enum(item)) => {
-                let about = doc(&item.attrs);
+                let about = wrap(&doc(&item.attrs), 120).join("\n");
                 write!(self.text, "## {name}\n\n{about}\n\n").unwrap();
                 self.text += "| value | meaning |\n|---|---|\n";
                 for variant in &item.variants {
