@@ -80,22 +80,44 @@ fn more_than_the_queue_holds_are_told_to_come_again() {
     });
 }
 
+/// The longest wait for something that a sound server does, on any machine.
+const LONG: Duration = Duration::from_secs(600);
+
+/// The tokens of a request that would take longer than every test.
+const ENDLESS: usize = 200_000;
+
+/// Waits until `is_done`, for half as long as an endless request would take: the server generates tokens meanwhile, so
+/// the number of its steps tells the time.
+fn wait(served: &Served, problem: &str, mut is_done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    let tick = json!({ "prompt": "a", "max_tokens": ENDLESS / 200 });
+    let mut ticks = 0;
+    while !is_done() {
+        assert!(ticks < 100 && begin.elapsed() < LONG, "{problem}");
+        match served.server.ask(&tick).0 {
+            200 => ticks += 1,
+            _ => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
 /// Waits until two requests, each for half of the queue of 8, are answered at the same time.
 fn all_places_are_free(served: &Served) {
-    let begin = Instant::now();
-    let body = json!({ "prompt": "a", "max_tokens": 2000, "n": 4 });
-    let half = || served.server.ask(&body).0;
-    let both = || {
-        std::thread::scope(|scope| {
-            let other = scope.spawn(half);
-            (half(), other.join().unwrap())
-        })
+    both_fit(served, 4, 4);
+}
+
+/// Waits until requests for so many places are answered at the same time.
+fn both_fit(served: &Served, one: usize, other: usize) {
+    let ask = |n: usize| {
+        let body = json!({ "prompt": "a", "max_tokens": 2000, "n": n });
+        served.server.ask(&body).0
     };
-    while both() != (200, 200) {
-        let waited = begin.elapsed();
-        assert!(waited < Duration::from_secs(30), "the places stay taken");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait(served, "the places stay taken", || {
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| ask(other));
+            (ask(one), other.join().unwrap()) == (200, 200)
+        })
+    });
 }
 
 #[test]
@@ -103,27 +125,33 @@ fn clients_that_go_away_free_their_places() {
     let served = Served::new(
         &zoo::gpt2(),
         &bytes(),
-        &["--queue", "8", "--batch", "8", "--max-tokens", "200000"],
+        &[
+            "--queue",
+            "8",
+            "--batch",
+            "8",
+            "--max-tokens",
+            &ENDLESS.to_string(),
+        ],
     );
     for stream in [true, false] {
         // Each request would take minutes.
         for _ in 0..3 {
-            let body = json!({ "prompt": "a", "max_tokens": 200_000, "stream": stream, "n": 4 });
-            let begin = Instant::now();
+            let body = json!({ "prompt": "a", "max_tokens": ENDLESS, "stream": stream, "n": 4 });
             let mut client = served.server.connect();
             client.write_all(&request(&body)).unwrap();
             if stream {
-                let mut line = String::new();
-                BufReader::new(&client).read_line(&mut line).unwrap();
                 // The server refuses this client until the places of the previous client are free.
-                while !line.starts_with("HTTP/1.1 200") {
-                    assert!(begin.elapsed() < Duration::from_secs(20), "{line}");
-                    std::thread::sleep(Duration::from_millis(20));
-                    client = served.server.connect();
-                    client.write_all(&request(&body)).unwrap();
-                    line.clear();
+                wait(&served, "the places stay taken", || {
+                    let mut line = String::new();
                     BufReader::new(&client).read_line(&mut line).unwrap();
-                }
+                    let has_place = line.starts_with("HTTP/1.1 200");
+                    if !has_place {
+                        client = served.server.connect();
+                        client.write_all(&request(&body)).unwrap();
+                    }
+                    has_place
+                });
                 client.read_exact(&mut [0; 1000]).unwrap();
             } else {
                 std::thread::sleep(Duration::from_millis(50));
@@ -160,7 +188,7 @@ fn a_stop_frees_the_place_of_its_choice() {
     let served = Served::new(
         &zoo::gpt2(),
         &bytes(),
-        &["--queue", "8", "--max-tokens", "200000"],
+        &["--queue", "8", "--max-tokens", &ENDLESS.to_string()],
     );
     // Three prompts whose text reaches a stop, and one whose text does not.
     let texts: Vec<(String, String)> = ('a'..='z')
@@ -186,26 +214,12 @@ fn a_stop_frees_the_place_of_its_choice() {
         // The endless prompt comes first, so that the others stop while it continues.
         let prompts = [&[&without.0], &with[..]].concat();
         let body = json!({
-            "prompt": prompts, "max_tokens": 200_000, "temperature": 0, "stop": stop.to_string(), "stream": stream,
+            "prompt": prompts, "max_tokens": ENDLESS, "temperature": 0, "stop": stop.to_string(), "stream": stream,
         });
         let mut client = served.server.connect();
         client.write_all(&request(&body)).unwrap();
         // The endless prompt then holds one of the eight places, so requests for four and for three fit.
-        let begin = Instant::now();
-        let half = json!({ "prompt": "a", "max_tokens": 2000, "n": 4 });
-        let rest = json!({ "prompt": "a", "max_tokens": 2000, "n": 3 });
-        let both = || {
-            std::thread::scope(|scope| {
-                let other = scope.spawn(|| served.server.ask(&rest).0);
-                (served.server.ask(&half).0, other.join().unwrap())
-            })
-        };
-        while both() != (200, 200) {
-            assert!(
-                begin.elapsed() < Duration::from_secs(60),
-                "the places stay taken"
-            );
-        }
+        both_fit(&served, 4, 3);
         client.shutdown(Shutdown::Both).unwrap();
         all_places_are_free(&served);
     }
@@ -223,6 +237,7 @@ fn half_requests_do_not_lock_others_out() {
     let served = Served::gpt2();
     let whole = request(&json!({ "prompt": "a" }));
     for part in [0, 20, whole.len() - 3] {
+        let begin = Instant::now();
         let slow: Vec<_> = (0..600)
             .map(|_| {
                 let mut client = served.server.connect();
@@ -233,9 +248,12 @@ fn half_requests_do_not_lock_others_out() {
         for _ in 0..3 {
             served.server.complete(&json!({ "prompt": "a" }));
         }
-        // The other connections did not have to end for that.
         let closed = slow.iter().filter(|client| is_closed(client)).count();
-        assert!((88..250).contains(&closed), "{closed} of 600 are closed");
+        assert!(closed >= 88, "{closed} of 600 are closed");
+        // The other connections did not have to end for that. After 30 s, each is closed.
+        if begin.elapsed() < Duration::from_secs(25) {
+            assert!(closed < 250, "{closed} of 600 are closed");
+        }
     }
 }
 
@@ -254,27 +272,27 @@ fn bodies_that_are_held_have_a_bound() {
     };
     let held: Vec<_> = (0..80).map(|_| send()).collect();
     // Clients without a place are told to retry. The server waits for the others.
-    let refused = |mut client: &TcpStream| {
-        client
-            .set_read_timeout(Some(Duration::from_secs(3)))
-            .unwrap();
-        let mut answer = [0; 1000];
-        let count = client.read(&mut answer).unwrap_or(0);
-        let answer = String::from_utf8_lossy(&answer[..count]).to_ascii_lowercase();
-        let is_refused = answer.starts_with("http/1.1 503");
-        // On a slow machine, the time limit for a body passes before this is read.
+    let mut answers = vec![String::new(); held.len()];
+    // All bodies share 64 MiB, so at most 64 of the 80 have room.
+    wait(&served, "fewer than 16 are refused", || {
+        for (mut client, answer) in held.iter().zip(&mut answers) {
+            client.set_nonblocking(true).unwrap();
+            let mut buf = [0; 1000];
+            let count = client.read(&mut buf).unwrap_or(0);
+            answer.push_str(&String::from_utf8_lossy(&buf[..count]).to_ascii_lowercase());
+        }
+        answers
+            .iter()
+            .filter(|answer| answer.contains("\"no_room\""))
+            .count()
+            >= 16
+    });
+    for answer in answers {
+        let is_refused = answer.starts_with("http/1.1 503") && answer.contains("retry-after: 1");
+        // On a slow machine, the time limit for a body passes.
         let is_late = answer.starts_with("http/1.1 408");
         assert!(is_refused || is_late || answer.is_empty(), "{answer}");
-        assert!(
-            !is_refused || answer.contains("retry-after: 1") && answer.contains("\"no_room\""),
-            "{answer}"
-        );
-        is_refused
-    };
-    // All bodies share 64 MiB, so at most 64 of the 80 have room. The first clients have been accepted.
-    let last = held.iter().rev().take(40);
-    let refused = last.filter(|client| refused(client)).count();
-    assert!(refused >= 16, "{refused} of 40 are refused");
+    }
     // Small requests always have room.
     for _ in 0..3 {
         served.server.complete(&json!({ "prompt": "a" }));
@@ -284,10 +302,7 @@ fn bodies_that_are_held_have_a_bound() {
     let begin = Instant::now();
     let large = json!({ "prompt": "a", "user": "x".repeat(900_000) });
     while served.server.ask(&large).0 != 200 {
-        assert!(
-            begin.elapsed() < Duration::from_secs(60),
-            "the room stays taken"
-        );
+        assert!(begin.elapsed() < LONG, "the room stays taken");
     }
 }
 
@@ -320,7 +335,7 @@ fn answers_that_nobody_reads_have_a_bound() {
                     b"HTTP/1.1 429" | b"HTTP/1.1 503" => {}
                     line => panic!("{}", String::from_utf8_lossy(line)),
                 }
-                assert!(begin.elapsed() < Duration::from_secs(60), "no place");
+                assert!(begin.elapsed() < LONG, "no place");
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
@@ -331,7 +346,7 @@ fn answers_that_nobody_reads_have_a_bound() {
                 (200, answer) => break answer,
                 (status, answer) => assert!(matches!(status, 429 | 503), "{answer}"),
             }
-            assert!(begin.elapsed() < Duration::from_secs(60), "no room");
+            assert!(begin.elapsed() < LONG, "no room");
             std::thread::sleep(Duration::from_millis(100));
         };
         assert_eq!(whole["choices"].as_array().unwrap().len(), 128);
@@ -392,25 +407,23 @@ fn a_half_closed_connection_counts_as_gone() {
     let served = Served::new(
         &zoo::gpt2(),
         &bytes(),
-        &["--queue", "8", "--max-tokens", "200000"],
+        &["--queue", "8", "--max-tokens", &ENDLESS.to_string()],
     );
     for stream in [true, false] {
-        let body = json!({ "prompt": "a", "max_tokens": 200_000, "stream": stream, "n": 4 });
-        let mut client = served.server.connect();
-        client.write_all(&request(&body)).unwrap();
+        let body = json!({ "prompt": "a", "max_tokens": ENDLESS, "stream": stream, "n": 4 });
+        let client = served.server.connect();
+        (&client).write_all(&request(&body)).unwrap();
         std::thread::sleep(Duration::from_millis(100));
         client.shutdown(Shutdown::Write).unwrap();
         // The connection ends long before the text.
-        let begin = Instant::now();
-        let _ = client.read_to_end(&mut Vec::new());
-        assert!(begin.elapsed() < Duration::from_secs(20));
+        wait(&served, "the connection stays open", || is_cut(&client));
     }
     all_places_are_free(&served);
 }
 
 #[test]
 fn a_stopped_server_answers_what_it_has_begun() {
-    let mut served = Served::gpt2();
+    let mut served = Served::new(&zoo::gpt2(), &bytes(), &["--grace", "600"]);
     let mut client = served.server.connect();
     client
         .write_all(&request(
@@ -437,9 +450,16 @@ fn what_a_stopped_server_cannot_finish_is_told() {
     let mut served = Served::new(
         &zoo::gpt2(),
         &bytes(),
-        &["--max-tokens", "1000000", "--grace", "1"],
+        &[
+            "--queue",
+            "2",
+            "--max-tokens",
+            &ENDLESS.to_string(),
+            "--grace",
+            "1",
+        ],
     );
-    let endless = json!({ "prompt": "a", "max_tokens": 1_000_000, "stream": true });
+    let endless = json!({ "prompt": "a", "max_tokens": ENDLESS, "stream": true });
     let mut client = served.server.connect();
     client.write_all(&request(&endless)).unwrap();
     let mut lines = BufReader::new(client);
@@ -448,9 +468,15 @@ fn what_a_stopped_server_cannot_finish_is_told() {
     assert!(line.starts_with("HTTP/1.1 200"), "{line}");
     let mut whole = served.server.connect();
     whole
-        .write_all(&request(&json!({ "prompt": "a", "max_tokens": 1_000_000 })))
+        .write_all(&request(&json!({ "prompt": "a", "max_tokens": ENDLESS })))
         .unwrap();
-    std::thread::sleep(Duration::from_millis(200));
+    // Both places are taken.
+    while served
+        .server
+        .ask(&json!({ "prompt": "a", "max_tokens": 1 }))
+        .0
+        == 200
+    {}
     served.server.stop();
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
@@ -497,13 +523,14 @@ fn a_hang_up_is_noticed_behind_bytes_that_nobody_reads() {
     let served = Served::new(
         &zoo::gpt2(),
         &bytes(),
-        &["--queue", "8", "--max-tokens", "200000"],
+        &["--queue", "8", "--max-tokens", &ENDLESS.to_string()],
     );
-    let endless = request(&json!({ "prompt": "a", "max_tokens": 200_000, "n": 4 }));
+    let endless = request(&json!({ "prompt": "a", "max_tokens": ENDLESS, "n": 4 }));
     for more in [
         &b"G"[..],
         b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
         &[b'x'; 100_000],
+        &vec![b'x'; 1_000_000],
     ] {
         let mut client = served.server.connect();
         client.write_all(&[&endless, more].concat()).unwrap();

@@ -109,7 +109,7 @@ pub fn accept(
                     ended = connection => if let Some(error) = refusal(ended, &seat) {
                         refuse(&stream, &error).await;
                     },
-                    () = is_gone(&stream) => {}
+                    () = is_gone(&stream, &seat) => {}
                     () = seat.closed() => {}
                 }
                 if seat.leaves_unread() {

@@ -111,6 +111,11 @@ impl Seat {
         self.waits(|waits| (waits.request, waits.has_begun) = (None, false));
     }
 
+    /// Whether a request has arrived, and its answer has not ended.
+    pub fn is_answered(&self) -> bool {
+        self.waits(|waits| waits.request.is_none())
+    }
+
     /// Notes whether the client leaves an answer unread.
     pub fn is_unread(&self, is_unread: bool) {
         self.waits(|waits| match is_unread {

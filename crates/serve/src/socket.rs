@@ -44,6 +44,9 @@ struct Unread {
 /// Most bytes of the head of a request, with the address.
 pub const MOST_HEAD: usize = 64 << 10;
 
+/// Most bytes that a client may send behind the request that is being answered. The system has room for more.
+const MOST_AHEAD: usize = 16 << 10;
+
 /// Most fields of a head.
 pub const MOST_FIELDS: usize = 100;
 
@@ -224,13 +227,20 @@ pub async fn refuse(stream: &TcpStream, error: &ApiError) {
 }
 
 /// Ends when the client has closed the connection, even if it has sent something that nobody has read. hyper notices
-/// it only when it reads.
-pub async fn is_gone(stream: &TcpStream) {
+/// it only when it reads. It also ends when the client sends too much behind the request that is being answered: the
+/// end of a connection does not arrive while what was sent before has no room.
+pub async fn is_gone(stream: &TcpStream, seat: &Seat) {
     loop {
         tokio::time::sleep(WATCH).await;
         match stream.ready(Interest::READABLE).await {
             Ok(ready) if !ready.is_read_closed() => {}
             _ => return,
+        }
+        if seat.is_answered() {
+            let peeked = stream.peek(&mut [0; MOST_AHEAD]).await;
+            if peeked.is_ok_and(|count| count == MOST_AHEAD) {
+                return;
+            }
         }
     }
 }
