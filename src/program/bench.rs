@@ -14,7 +14,7 @@ use residual_zoo::report::{Cell, Column, Table, bytes, si};
 use residual_zoo::runs::disk;
 use residual_zoo::train::Interrupter;
 use residual_zoo::train::bench::StepTime;
-use residual_zoo::train::dashboard::warn;
+use residual_zoo_system::console::warn;
 use serde::{Deserialize, Serialize};
 
 use super::read_set;

@@ -12,7 +12,7 @@ use residual_zoo::lab::{self, BITS_PER_BYTE, CURVES, Curve};
 use residual_zoo::report::{Chart, Report, Section, csv};
 use residual_zoo::runs::{Error as RunError, disk, run_dir};
 use residual_zoo::train::Interrupter;
-use residual_zoo::train::dashboard::warn;
+use residual_zoo_system::console::warn;
 
 use super::{Untrained, with_tokenizer_beside};
 

@@ -13,12 +13,13 @@ use residual_zoo::drive::{
     Basis, Error as DriveError, Use, available_memory, check_memory, check_precision, check_size,
     open_corpus,
 };
-use residual_zoo::report::si;
+use residual_zoo::report::{duration, si};
 use residual_zoo::runs::{Choice, checkpoint, run_dir, vocabulary};
-use residual_zoo::train::dashboard::{Display, Title, Unit, describe_loss, duration, print};
+use residual_zoo::train::dashboard::{Display, Title, Unit, describe_loss};
 use residual_zoo::train::team::{self, Team};
 use residual_zoo::train::{FirstWeights, Interrupter, RunOptions, Summary};
 use residual_zoo::{ModelConfig, RunConfig, Zoo};
+use residual_zoo_system::console::print;
 use residual_zoo_system::signals::on_stop;
 use residual_zoo_system::team::{Membership, join, local_rank};
 

@@ -12,11 +12,12 @@ use residual_zoo_drive::Error as DriveError;
 use residual_zoo_exchange::Error as ExchangeError;
 use residual_zoo_lab::{Error, of_comparison};
 use residual_zoo_runs::{Error as RunError, asks_for_a_place, at_its_place};
+use residual_zoo_system::console::warn;
 use residual_zoo_system::signals::{on_stop, on_suspension};
 use residual_zoo_system::terminal::is_gone;
 use residual_zoo_system::{output, short_numbers, stop};
 use residual_zoo_train::Interrupter;
-use residual_zoo_train::dashboard::{is_open, restore_terminal, suspend_screen, warn};
+use residual_zoo_train::dashboard::{is_open, restore_terminal, suspend_screen};
 
 use crate::arguments;
 

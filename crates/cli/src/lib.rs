@@ -13,7 +13,7 @@ mod sweep;
 mod text;
 mod trial;
 
-pub use residual_zoo_train::dashboard::warn;
+pub use residual_zoo_system::console::warn;
 
 pub use args::{BackendArgs, CheckpointArgs, DataArgs, DisplayArgs, number, refuse_doubled};
 pub use compare::CompareArgs;

@@ -1,6 +1,6 @@
 //! Settings of C libraries, which read them from the environment when a process starts.
 
-use residual_zoo_train::dashboard::warn;
+use residual_zoo_system::console::warn;
 
 /// Returns the settings. docs/performance.md has their effects.
 ///

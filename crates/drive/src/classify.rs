@@ -11,7 +11,7 @@ use residual_zoo_data::{Corpus, Examples};
 use residual_zoo_report::{Cell, Column, Picture, Report, Section, Table, Tone};
 use residual_zoo_runs::checkpoint::Newest;
 use residual_zoo_runs::{Error as RunError, Run, disk};
-use residual_zoo_train::dashboard::{Status, warn};
+use residual_zoo_system::console::{Status, warn};
 use residual_zoo_train::{DeviceBatch, Interrupter, upload};
 use serde_json::json;
 

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use residual_zoo_data::{Corpus, DataConfig, DataError, OnProgress, Stage};
-use residual_zoo_report::si;
+use residual_zoo_report::{duration, si};
+use residual_zoo_system::console::{Status, warn};
 use residual_zoo_train::Interrupter;
-use residual_zoo_train::dashboard::{Status, duration, warn};
 
 /// Opens the data. On standard error, shows the progress of a long preparation, and notes. `stop` ends the preparation.
 ///

@@ -5,8 +5,8 @@ use residual_zoo_backend::{BackendKind, OnBackend};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_evaluate::{Error as EvaluateError, Options, Results, Task};
 use residual_zoo_runs::Run;
+use residual_zoo_system::console::{Status, warn};
 use residual_zoo_train::Interrupter;
-use residual_zoo_train::dashboard::{Status, warn};
 
 use crate::Error;
 

@@ -7,8 +7,8 @@ use residual_zoo_backend::{BackendKind, OnBackend};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::generate::Sampling;
 use residual_zoo_runs::{Error as RunError, Run};
+use residual_zoo_system::console::warn;
 use residual_zoo_system::harmless;
-use residual_zoo_train::dashboard::warn;
 
 use crate::Error;
 

@@ -8,7 +8,7 @@ use residual_zoo_core::{ConfigError, ModelConfig, Tensors, params};
 use residual_zoo_runs::checkpoint::Newest;
 use residual_zoo_runs::run_dir::{RunDir, Start};
 use residual_zoo_runs::{Error as RunError, Run, checkpoint, run_dir};
-use residual_zoo_train::dashboard::warn;
+use residual_zoo_system::console::warn;
 
 use crate::Error;
 

@@ -8,8 +8,8 @@ use residual_zoo_backend::{BackendKind, OnBackend};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::Run;
 use residual_zoo_serve::{Bound, Error as ServeError, Options};
+use residual_zoo_system::console::warn;
 use residual_zoo_train::Interrupter;
-use residual_zoo_train::dashboard::warn;
 
 use crate::Error;
 

@@ -13,8 +13,9 @@ use residual_zoo_report::{
 use residual_zoo_runs::{
     ANOTHER_DIRECTORY, Error as RunError, Row, RunConfig, checkpoint, disk, vocabulary, with_remedy,
 };
+use residual_zoo_system::console::{print, warn};
 use residual_zoo_train::Summary;
-use residual_zoo_train::dashboard::{Display, Screen, Title, print, warn};
+use residual_zoo_train::dashboard::{Display, Screen, Title};
 
 use residual_zoo_drive::{
     Basis, Error as DriveError, Use, available_memory, check_memory, check_precision, check_size,

@@ -7,9 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_report::{Cell, Chart, Column, Report, Section, Table};
+use residual_zoo_report::{Cell, Chart, Column, Report, Section, Table, duration};
 use residual_zoo_runs::Error as RunError;
-use residual_zoo_train::dashboard::duration;
 use serde::Serialize;
 
 use crate::charts::RunRow;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
-use residual_zoo_train::dashboard::print;
+use residual_zoo_system::console::print;
 
 use crate::corpora::open_corpora;
 use crate::facts::settings;

@@ -9,10 +9,12 @@ use residual_zoo_backend::{PeakMemory, panic_message};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, one_line};
 use residual_zoo_evaluate::Task;
+use residual_zoo_report::duration;
 use residual_zoo_runs::run_dir::MEASURED;
 use residual_zoo_runs::{Error as RunError, checkpoint, disk, run_dir, vocabulary, with_remedy};
+use residual_zoo_system::console::print;
 use residual_zoo_system::panics::caught;
-use residual_zoo_train::dashboard::{Screen, Title, duration, print};
+use residual_zoo_train::dashboard::{Screen, Title};
 use residual_zoo_train::{RunOptions, Summary};
 use serde::{Deserialize, Serialize};
 

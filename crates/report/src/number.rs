@@ -1,5 +1,7 @@
 //! Numbers in the form that readers expect: few digits, SI prefixes, powers of ten.
 
+use std::time::Duration;
+
 const PREFIXES: [&str; 5] = ["", "k", "M", "G", "T"];
 
 /// Writes `value` to three digits with an SI prefix: `950`, `1.23k`, `124M`, `10G`, `2.5×10¹⁸`.
@@ -19,6 +21,16 @@ pub fn bytes(value: f64) -> String {
     match mebibytes < 1024.0 {
         true => format!("{mebibytes:.1} MiB"),
         false => format!("{:.2} GiB", mebibytes / 1024.0),
+    }
+}
+
+/// Writes a duration in at most two units, such as `3m 20s`.
+pub fn duration(time: Duration) -> String {
+    let seconds = time.as_secs_f64().round() as u64;
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => format!("{s}s"),
+        (0, m, s) => format!("{m}m {s:02}s"),
+        (h, m, _) => format!("{h}h {m:02}m"),
     }
 }
 

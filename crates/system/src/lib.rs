@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod console;
 pub mod memory;
 pub mod output;
 pub mod panics;

@@ -11,7 +11,7 @@ mod view;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use burn::data::dataloader::Progress;
 use burn_train::Interrupter;
@@ -31,8 +31,7 @@ use self::rows::Rows;
 use self::status::RunStatus;
 use self::terminal::Terminal;
 
-pub use self::status::Status;
-pub use self::terminal::{Screen, is_open, print, restore_terminal, suspend_screen, warn};
+pub use self::terminal::{Screen, is_open, restore_terminal, suspend_screen};
 
 /// The display of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -349,16 +348,6 @@ pub fn describe_loss(loss: f64, accuracy: Option<f64>, unit: Unit) -> String {
     match more.is_empty() {
         true => format!("{loss:.4}"),
         false => format!("{loss:.4} ({})", more.join(", ")),
-    }
-}
-
-/// A duration in at most two units, such as `3m 20s`.
-pub fn duration(time: Duration) -> String {
-    let seconds = time.as_secs_f64().round() as u64;
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, s) => format!("{s}s"),
-        (0, m, s) => format!("{m}m {s:02}s"),
-        (h, m, _) => format!("{h}h {m:02}m"),
     }
 }
 

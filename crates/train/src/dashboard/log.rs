@@ -4,10 +4,9 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use super::rows::{Metric, Reached, Sink};
-use super::{
-    Activity, GRADIENT_NORM, LEARNING_RATE, LOSS, Pace, UTILISATION, Unit, duration, print,
-};
-use residual_zoo_report::{si, wrap};
+use super::{Activity, GRADIENT_NORM, LEARNING_RATE, LOSS, Pace, UTILISATION, Unit};
+use residual_zoo_report::{duration, si, wrap};
+use residual_zoo_system::console::print;
 use residual_zoo_system::terminal::output_columns;
 
 /// Maximum columns of a line in a terminal.

@@ -1,79 +1,12 @@
-//! A line with the progress of some work. On a terminal, the line is redrawn; elsewhere, a new line is printed from
-//! time to time.
+//! A status line with the progress of a run.
 
-use std::io::{self, IsTerminal};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use residual_zoo_system::harmless;
-use residual_zoo_system::output::{self, Stream};
+use residual_zoo_report::duration;
+use residual_zoo_system::console::{Status, print};
 
 use super::rows::{Metric, Reached, Sink};
-use super::{Activity, LOSS, Pace, duration, print, warn};
-
-/// Time that work takes before the first line.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Time between two lines on a terminal, and elsewhere.
-const REDRAW: Duration = Duration::from_millis(250);
-const REPEAT: Duration = Duration::from_secs(20);
-/// Columns of a line if the terminal's width is unknown.
-const COLUMNS: usize = 80;
-
-/// A status line on standard error.
-pub struct Status {
-    terminal: bool,
-    columns: usize,
-    is_shown: bool,
-    next: Instant,
-}
-
-impl Default for Status {
-    fn default() -> Self {
-        let terminal = io::stderr().is_terminal();
-        Self {
-            terminal,
-            columns: columns(),
-            is_shown: false,
-            next: Instant::now() + PATIENCE,
-        }
-    }
-}
-
-impl Status {
-    /// Shows `text()` if a line is due.
-    pub fn show(&mut self, text: impl FnOnce() -> String) {
-        let now = Instant::now();
-        if now < self.next {
-            return;
-        }
-        if !self.terminal {
-            self.next = now + REPEAT;
-            return warn(&text());
-        }
-        self.next = now + REDRAW;
-        self.is_shown = true;
-        let text = text();
-        let text: String = harmless(&text).chars().take(self.columns - 1).collect();
-        output::write(Stream::Err, format!("\r\x1b[K{text}").as_bytes()).ok();
-    }
-
-    /// Removes the line from the terminal to make room for other text. It comes back when it is shown again.
-    pub fn clear(&mut self) {
-        if std::mem::take(&mut self.is_shown) {
-            output::write(Stream::Err, b"\r\x1b[K").ok();
-        }
-    }
-}
-
-impl Drop for Status {
-    fn drop(&mut self) {
-        self.clear();
-    }
-}
-
-/// The columns of the terminal of standard error; 80 if they are unknown.
-fn columns() -> usize {
-    residual_zoo_system::terminal::columns().unwrap_or(COLUMNS)
-}
+use super::{Activity, LOSS, Pace};
 
 /// The status line of a run.
 pub(super) struct RunStatus {
@@ -103,7 +36,7 @@ impl RunStatus {
             activity,
             status,
         } = self;
-        let columns = status.columns;
+        let columns = status.columns();
         status.show(|| {
             let shown = (loss.as_deref(), *activity);
             line(name, pace, shown, Instant::now(), columns)
@@ -179,6 +112,8 @@ impl Sink for RunStatus {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

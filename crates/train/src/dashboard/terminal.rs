@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::panic;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError};
+use std::sync::{Mutex, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ use burn_train::Interrupter;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::{cursor, execute, terminal};
 use ratatui::layout::Size;
-use residual_zoo_system::output::{self, Stream};
-use residual_zoo_system::{harmless, panics, terminal as tty};
+use residual_zoo_system::console::{self, lock, lock_within, warn};
+use residual_zoo_system::{panics, terminal as tty};
 
 use super::rows::{Metric, Reached, Sink};
 use super::view::{self, State};
@@ -31,13 +31,9 @@ const TICK: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_millis(300);
 /// Maximum cells of a terminal for the dashboard. Each cell takes 50 bytes of memory, twice.
 const MOST_CELLS: usize = 1 << 22;
-/// Maximum number of notes printed after the dashboard has closed. Earlier notes are left out.
-const MOST_NOTES: usize = 20;
 
 /// The state to draw.
 static STATE: Mutex<Option<Shown>> = Mutex::new(None);
-/// Lines that are printed after the dashboard has closed.
-static LATER: Mutex<Vec<Later>> = Mutex::new(Vec::new());
 /// Whether the dashboard is open.
 static OPEN: AtomicBool = AtomicBool::new(false);
 /// Whether the process is about to be suspended.
@@ -54,11 +50,6 @@ struct Shown {
     stop: Interrupter,
     /// Whether the state changed since it was drawn.
     changed: bool,
-}
-
-enum Later {
-    Line(String),
-    Note(String),
 }
 
 /// Keeps the dashboard open from one run to the next, until it is dropped.
@@ -132,8 +123,7 @@ impl Sink for Terminal {
     }
 
     fn note(&mut self, text: &str) {
-        update(|state| state.note(text));
-        lock(&LATER).push(Later::Note(harmless(text).into_owned()));
+        warn(text);
     }
 
     fn sample(&mut self, _: usize, _: &str) {}
@@ -144,34 +134,9 @@ pub fn is_open() -> bool {
     OPEN.load(Ordering::Acquire)
 }
 
-/// Prints a line to standard output. While the dashboard is open, it shows the line and prints it after it has closed.
-/// Control characters are escaped. Training continues even if the output is closed.
-pub fn print(text: &str) {
-    let text = &harmless(text);
-    if is_open() {
-        update(|state| state.note(text.trim()));
-        lock(&LATER).push(Later::Line(text.to_string()));
-    } else {
-        print_later();
-        line(Stream::Out, text);
-    }
-}
-
-/// Like [`print()`], to standard error.
-pub fn warn(text: &str) {
-    let text = &harmless(text);
-    if is_open() {
-        update(|state| state.note(text));
-        lock(&LATER).push(Later::Note(text.to_string()));
-    } else {
-        print_later();
-        line(Stream::Err, text);
-    }
-}
-
-/// Writes a line. Errors are ignored.
-fn line(stream: Stream, text: &str) {
-    output::write(stream, format!("{text}\n").as_bytes()).ok();
+/// Shows a line in the dashboard.
+fn note(text: &str) {
+    update(|state| state.note(text));
 }
 
 /// Closes the dashboard, restores the terminal and prints the waiting lines. Does nothing if the dashboard is closed.
@@ -183,7 +148,7 @@ pub fn restore_terminal() {
         leave(writing.is_some());
     }
     drop(writing);
-    print_later();
+    console::uncover();
 }
 
 /// Gives up the screen while the process is suspended, and lets the dashboard take it again afterwards.
@@ -195,52 +160,10 @@ pub fn suspend_screen(is_stopping: bool) {
     }
 }
 
-fn print_later() {
-    let Some(mut later) = lock_within(&LATER, PATIENCE) else {
-        return;
-    };
-    let lines = std::mem::take(&mut *later);
-    drop(later);
-    let notes = lines.iter().filter(|line| matches!(line, Later::Note(_)));
-    let left_out = notes.count().saturating_sub(MOST_NOTES);
-    if left_out > 0 {
-        line(Stream::Err, &format!("({left_out} earlier notes)"));
-    }
-    let mut notes = 0;
-    for later in lines {
-        match later {
-            Later::Line(text) => line(Stream::Out, &text),
-            Later::Note(text) => {
-                notes += 1;
-                if notes > left_out {
-                    line(Stream::Err, &text);
-                }
-            }
-        }
-    }
-}
-
 fn update(change: impl FnOnce(&mut State)) {
     if let Some(shown) = lock(&STATE).as_mut() {
         change(&mut shown.state);
         shown.changed = true;
-    }
-}
-
-/// Locks also after a panic: a thread that panicked in the dashboard must not block others.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn lock_within<T>(mutex: &Mutex<T>, time: Duration) -> Option<MutexGuard<'_, T>> {
-    let deadline = Instant::now() + time;
-    loop {
-        match mutex.try_lock() {
-            Ok(guard) => return Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return None,
-            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(5)),
-        }
     }
 }
 
@@ -263,6 +186,7 @@ fn open() {
         return;
     }
     OPEN.store(true, Ordering::Release);
+    console::cover(note);
     let number = THREAD.fetch_add(1, Ordering::AcqRel) + 1;
     drop(writing);
     let draw = move || {

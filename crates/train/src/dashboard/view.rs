@@ -12,8 +12,8 @@ use ratatui::widgets::{Axis, Chart, Dataset, GraphType, LineGauge, Paragraph};
 
 use super::axis::{ValueAxis, step_ticks};
 use super::rows::{Metric, Reached};
-use super::{Activity, LOSS, Pace, Unit, duration};
-use residual_zoo_report::si;
+use super::{Activity, LOSS, Pace, Unit};
+use residual_zoo_report::{duration, si};
 
 const TRAIN: Color = Color::Cyan;
 const VALID: Color = Color::Magenta;
