@@ -504,7 +504,7 @@ fn remedies_fit_their_command() {
     fails(
         zoo("experiment").arg(counting(0)),
         2,
-        &["count`: is 0; it must be a number of token ids from 1"],
+        &["count`: is 0; it must be at least 1"],
     );
     let mut greedy = zoo("generate");
     greedy

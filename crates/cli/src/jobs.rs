@@ -105,6 +105,8 @@ impl JobsArgs {
 fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<usize, Error> {
     let size = |config: &&RunConfig<C>| least_memory(config, config.vocabulary(1)) as u64;
     let configs = runs.iter().filter_map(|run| run.config.as_ref());
+    // The size of an invalid model is not known. Its run fails anyway.
+    let configs = configs.filter(|config| config.validate(1).is_ok());
     let (Some(largest), Some(available)) = (configs.max_by_key(size), available_memory()) else {
         return Ok(usize::MAX);
     };

@@ -7,7 +7,7 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Cost, LanguageModel, Reads, Shape, Transfer, Vocabulary};
+use crate::{Cost, LanguageModel, Reads, Shape, Transfer, Vocabulary, check};
 
 /// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,12 +55,23 @@ pub trait ModelConfig:
     /// The name of the model, for tables and logs.
     fn name(&self) -> String;
 
-    /// Checks every field.
+    /// Checks every field and the [sizes](check::sizes). All other methods need a valid config.
     ///
     /// # Errors
     ///
     /// Names the first invalid field.
-    fn validate(&self) -> Result<(), ConfigError>;
+    fn validate(&self) -> Result<(), ConfigError> {
+        check::sizes(self)?;
+        self.validate_fields()?;
+        self.shape().validate()
+    }
+
+    /// Checks every field. No whole number is above [`check::MOST`].
+    ///
+    /// # Errors
+    ///
+    /// Names the first invalid field.
+    fn validate_fields(&self) -> Result<(), ConfigError>;
 
     /// Sizes of the model. The dropout is above 0 if a forward pass under autodiff draws random numbers.
     fn shape(&self) -> Shape;

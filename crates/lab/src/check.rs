@@ -13,8 +13,6 @@ use crate::{
     sound, tasks,
 };
 
-/// The largest vocabulary that can be counted. Sizes of models are exact up to it.
-const MOST_IDS: usize = 1 << 32;
 /// The most seeds of an experiment.
 const MOST_SEEDS: usize = 1000;
 
@@ -28,10 +26,8 @@ impl<C: ModelConfig> Experiment<C> {
         let planned = self.plan(&[])?;
         let names = Names::of(self, &planned);
         self.check_seeds()?;
-        if let Some(count) = self.count.filter(|count| !(1..=MOST_IDS).contains(count)) {
-            let problem =
-                format!("is {count}; it must be a number of token ids from 1 to {MOST_IDS}");
-            error("count", problem)?;
+        if let Some(count) = self.count {
+            check::size("count", count)?;
         }
         self.check_sweep(&planned)?;
         if self.measure.is_some() && self.count.is_none() {
@@ -129,8 +125,16 @@ impl<C: ModelConfig> Experiment<C> {
                 let problem = format!("`{}` has {seed}, which the experiment has not", run.name);
                 return error("seeds", problem);
             }
-            if self.count.is_none() && run.config.is_none() {
-                return error("runs", format!("`{}` has no model to train", run.name));
+            match (self.count, &run.config) {
+                // A run that trains is checked with its data.
+                (Some(count), Some(config)) => {
+                    let valid = config.validate(count);
+                    valid.map_err(|error| error.within(&run.name))?;
+                }
+                (None, None) => {
+                    return error("runs", format!("`{}` has no model to train", run.name));
+                }
+                _ => {}
             }
             let is_before = |name: &str| planned[..i].iter().any(|run| run.name == name);
             if is_before(&run.name) {

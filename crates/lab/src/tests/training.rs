@@ -29,7 +29,7 @@ impl ModelConfig for Fragile {
         self.gpt2.name().into()
     }
 
-    fn validate(&self) -> Result<(), ConfigError> {
+    fn validate_fields(&self) -> Result<(), ConfigError> {
         self.gpt2.validate()
     }
 
