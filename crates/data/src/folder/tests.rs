@@ -363,6 +363,18 @@ fn links_are_followed_only_within_the_directory() {
         error.contains("dog2` is a symbolic link to something outside"),
         "{error}"
     );
+    fs::remove_file(directory.path().join("train/dog2")).unwrap();
+    for link in ["train/cat/5.png", "train/dog3", "val/cat/5.png"] {
+        let link = directory.path().join(link);
+        symlink("gone.png", &link).unwrap();
+        let error = opened(&config(directory.path())).err().unwrap().to_string();
+        let says = format!(
+            "{}` cannot be read, because it is a symbolic link to `gone.png`",
+            link.display()
+        );
+        assert!(error.contains(&says), "{error}");
+        fs::remove_file(link).unwrap();
+    }
 }
 
 #[test]
