@@ -56,7 +56,7 @@ pub fn import(options: Options) -> anyhow::Result<()> {
     )?;
     // Checks before anything is downloaded.
     if !run_dir::is_free(&run)? {
-        return Err(RunError::RunExists(run).into());
+        return Err(RunError::run_exists(run).into());
     }
     let directory = fetch_model(&path, &cli::stop_on_signal()?)?;
     let options = ImportOptions {

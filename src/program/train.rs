@@ -236,7 +236,7 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         (_, Some(run)) => {
             let config = run_dir::read_config(run)?;
             (
-                with_tokenizer_beside(config, &run.join("config.ron")),
+                with_tokenizer_beside(config, &run.join("config.ron"))?,
                 run.clone(),
             )
         }

@@ -7,7 +7,7 @@ use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{Corpus, Source};
 use residual_zoo_runs::checkpoint::{self, Newest};
 use residual_zoo_runs::run_dir::{self, DataIdentity, Start};
-use residual_zoo_runs::{ANOTHER_RUN, Choice, Error, Row, RunConfig, RunDir, disk};
+use residual_zoo_runs::{Choice, Error, Remedy, Row, RunConfig, RunDir, disk};
 
 use crate::checkpoint::{Journal, load};
 use crate::differences::{difference, differences, longer};
@@ -183,10 +183,12 @@ fn changes<C: ModelConfig>(
         changes.push(difference("backend", &last.backend, &now.backend));
     }
     if !changes.is_empty() && !options.allow_config_change {
-        return Err(Error::Differs {
+        let of_model = changes.iter().any(|change| change.starts_with("model"));
+        let differs = Error::Differs {
             path: path.clone(),
             differences: changes,
-        });
+        };
+        return Err(differs.then("; ", Remedy::AnotherRunOrChanges { of_model }));
     }
     changes.extend(longer(&before, config));
     Ok(changes)
@@ -222,13 +224,14 @@ fn check_restart(path: &Path, first: Option<&Start>) -> Result<(), Error> {
     let Some(run) = first.and_then(|first| first.init_from.as_ref()) else {
         return Ok(());
     };
-    Err(Error::NoRun {
+    let lost = Error::NoRun {
         path: path.into(),
         problem: format!(
-            "has lost its checkpoints, and with them the weights of {} that it began with; {ANOTHER_RUN}",
+            "has lost its checkpoints, and with them the weights of {} that it began with",
             run.display()
         ),
-    })
+    };
+    Err(lost.then("; ", Remedy::AnotherRun))
 }
 
 /// Renames the damaged checkpoints that are newer than `newest`. Returns a note for each.
@@ -298,15 +301,11 @@ fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<()
         (true, choice) => format!("its {choice} one"),
         (false, _) => format!("the weights of {}", asked.display()),
     };
-    // Only experiments need all rows, and they do not ask for another directory.
-    let remedy = match options.needs_all_rows {
-        true => "train it again with `--force`",
-        false => ANOTHER_RUN,
-    };
-    Err(Error::NoRun {
+    let differs = Error::NoRun {
         path: options.directory.clone(),
-        problem: format!("began with {began}, not with {asked}; {remedy}"),
-    })
+        problem: format!("began with {began}, not with {asked}"),
+    };
+    Err(differs.then("; ", Remedy::AnotherRun))
 }
 
 /// The same path for all spellings of it.
@@ -344,20 +343,16 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
 /// Refuses a changed `tokenizer.json` if the data are the same, because their identity includes the tokenizer. A
 /// missing file is written again later.
 fn check_own_tokenizer(path: &Path, corpus: &Corpus) -> Result<(), Error> {
-    let restore = "; restore it, or delete it: it is then written again";
-    let file = path.join(run_dir::TOKENIZER);
-    if std::fs::symlink_metadata(&file).is_err() {
+    if std::fs::symlink_metadata(path.join(run_dir::TOKENIZER)).is_err() {
         return Ok(());
     }
-    let problem = match run_dir::read_tokenizer(path) {
-        Ok(own) if own.fingerprint() == corpus.tokenizer.fingerprint() => return Ok(()),
-        Ok(_) => format!("was changed: it is not the tokenizer of the run's data{restore}"),
-        Err(error) => format!("cannot be read ({error}){restore}"),
-    };
-    Err(Error::Checkpoint {
-        path: file,
-        problem,
-    })
+    match run_dir::read_tokenizer(path)?.fingerprint() == corpus.tokenizer.fingerprint() {
+        true => Ok(()),
+        false => {
+            let problem = "was changed: it is not the tokenizer of the run's data";
+            Err(run_dir::wrong_tokenizer(path, problem))
+        }
+    }
 }
 
 /// Describes how the data differ from the data of the run in `path`, if they do. Both must have the same tokenizer.
@@ -374,8 +369,11 @@ pub fn data_difference(
     if before == *now {
         return check_own_tokenizer(path, corpus).map(|()| None);
     }
-    let otherwise = format!(", or {ANOTHER_RUN}");
-    run_dir::check_tokenizer(path, corpus, &otherwise)?;
+    let checked = run_dir::check_tokenizer(path, corpus);
+    checked.map_err(|error| match error.is_stop() {
+        true => error,
+        false => error.then(", or ", Remedy::AnotherRun),
+    })?;
     let count = |tokens: Option<usize>| tokens.map_or("endless".into(), |n| n.to_string());
     let shown = |data: &DataIdentity| {
         let (train, valid) = (count(data.train_tokens), count(data.valid_tokens));

@@ -155,7 +155,7 @@ fn start_from<B: AutodiffBackend, C: ModelConfig>(
     let mut notes: Vec<String> = passed_over
         .map(|(_, error)| format!("passed over: {error}"))
         .collect();
-    run_dir::check_tokenizer(run, corpus, "")?;
+    run_dir::check_tokenizer(run, corpus)?;
     let mut changes = other_model(&smaller, &trainer.config.model);
     let loaded = match by {
         FirstWeights::Grow => checkpoint::load_weights(trainer, &smaller, &path),
