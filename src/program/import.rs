@@ -10,6 +10,7 @@ use residual_zoo::drive::fetch_model;
 use residual_zoo::exchange::{ImportOptions, import as read};
 use residual_zoo::report::si;
 use residual_zoo::runs::{Error as RunError, run_dir};
+use residual_zoo_system::counted;
 
 /// Make a run out of a model of another project: GPT-2 of Hugging Face, nanoGPT, TokenFormer
 ///
@@ -71,11 +72,11 @@ pub fn import(options: Options) -> anyhow::Result<()> {
         cli::print(&format!("note: {note}"))?;
     }
     cli::print(&format!(
-        "{}: {}, {} parameters for {} token ids\nrun: {}",
+        "{}: {}, {} parameters for {}\nrun: {}",
         imported.kind,
         imported.config.model.name(),
         si(imported.parameters() as f64),
-        imported.tokenizer.vocab_size(),
+        counted(imported.tokenizer.vocab_size(), "token id"),
         run.display()
     ))?;
     Ok(())

@@ -19,6 +19,7 @@ use residual_zoo::train::dashboard::{Display, Title, Unit, describe_loss, durati
 use residual_zoo::train::team::{self, Team};
 use residual_zoo::train::{FirstWeights, Interrupter, RunOptions, Summary};
 use residual_zoo::{ModelConfig, RunConfig, Zoo};
+use residual_zoo_system::counted;
 use residual_zoo_system::signals::on_stop;
 use residual_zoo_system::team::{Membership, join, local_rank};
 
@@ -415,15 +416,10 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
         format!("{}: {examples}", config.data.source),
         format!(
             "{} of {most}{} {units}: {most}{} {units}{passes}",
-            number(train.steps, "step", "steps"),
+            counted(train.steps, "step"),
             si(config.tokens_per_step() as f64),
             si(tokens(config)),
         ),
     ];
     lines.join("\n")
-}
-
-/// Formats a number of things, such as `1 step`.
-fn number(count: usize, one: &str, several: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { several })
 }

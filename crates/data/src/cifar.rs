@@ -14,6 +14,8 @@
 use std::fs;
 use std::path::Path;
 
+use residual_zoo_system::counted;
+
 use crate::{DataError, Images, files};
 
 /// Number of classes.
@@ -143,8 +145,8 @@ impl Images {
             return Err(DataError::BadImages {
                 path: path.to_path_buf(),
                 problem: format!(
-                    "it has {} bytes, not a positive multiple of {size}",
-                    batch.len()
+                    "it has {}, not a positive multiple of {size}",
+                    counted(batch.len(), "byte")
                 ),
             });
         }

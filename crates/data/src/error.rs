@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use residual_zoo_system::{harmless, is_wrong_place};
+use residual_zoo_system::{counted, harmless, is_wrong_place};
 
 /// An error in reading, tokenizing or batching data.
 #[derive(Debug, thiserror::Error)]
@@ -56,8 +56,8 @@ pub enum DataError {
     },
     /// There are fewer tokens than one window needs.
     #[error(
-        "the {what} has {tokens} tokens, but a window needs {needed}; \
-         use more text or a shorter context"
+        "the {what} has {}, but a window needs {needed}; use more text or a shorter context",
+        counted(tokens, "token")
     )]
     TooShort {
         /// Name of the part of the data.
@@ -167,8 +167,9 @@ pub enum DataError {
     },
     /// A text contains a character or word that the tokenizer does not know.
     #[error(
-        "the tokenizer does not know the {unit} {symbol:?} (it knows {vocab_size} {unit}s); \
-         remove it from the text, or train with a byte-level tokenizer"
+        "the tokenizer does not know the {unit} {symbol:?} (it knows {}); \
+         remove it from the text, or train with a byte-level tokenizer",
+        counted(vocab_size, unit)
     )]
     UnknownSymbol {
         /// The character or word, truncated to 40 characters.
@@ -180,8 +181,8 @@ pub enum DataError {
     },
     /// A token id is outside the vocabulary.
     #[error(
-        "token id {id} is outside the vocabulary of {vocab_size} ids; \
-         use the tokenizer that produced the ids"
+        "token id {id} is outside the vocabulary of {}; use the tokenizer that produced the ids",
+        counted(vocab_size, "id")
     )]
     UnknownId {
         /// The id.
@@ -258,7 +259,7 @@ pub enum DataError {
         one_line(named.join(", ")),
         match count - named.len() {
             0 => String::new(),
-            more => format!(" and {more} more files"),
+            more => format!(" and {}", counted(more, "more file")),
         },
         match count { 1 => "it", _ => "them" }
     )]

@@ -8,6 +8,7 @@ use residual_zoo_data::{Corpus, Source};
 use residual_zoo_runs::checkpoint::{self, Newest};
 use residual_zoo_runs::run_dir::{self, DataIdentity, Start};
 use residual_zoo_runs::{Choice, Error, Remedy, Row, RunConfig, RunDir, disk};
+use residual_zoo_system::counted;
 
 use crate::checkpoint::{Journal, load};
 use crate::differences::{difference, differences, longer};
@@ -205,15 +206,16 @@ fn change_notes(last: Option<&Start>, now: &Start) -> Vec<String> {
     let depends = !now.backend.contains("flex");
     if let Some(last) = last.filter(|last| depends && last.threads != now.threads) {
         notes.push(format!(
-            "{} threads instead of {}: sums may be rounded differently",
-            now.threads, last.threads
+            "{} instead of {}: sums may be rounded differently",
+            counted(now.threads, "thread"),
+            last.threads
         ));
     }
     let before = last.map_or(now.processes, |last| last.processes.max(1));
     if before != now.processes {
         notes.push(format!(
-            "{} instead of {before} processes: sums are rounded differently",
-            now.processes
+            "{} instead of {before}: sums are rounded differently",
+            counted(now.processes, "process")
         ));
     }
     notes
@@ -255,8 +257,9 @@ fn check_step(path: &Path, step: usize) -> Result<(), Error> {
         false => Err(Error::Checkpoint {
             path: path.into(),
             problem: format!(
-                "has the state after {step} steps; give the directory its name back, or delete it to continue \
-                 from an earlier checkpoint"
+                "has the state after {}; give the directory its name back, or delete it to continue from an earlier \
+                 checkpoint",
+                counted(step, "step")
             ),
         }),
     }
@@ -315,9 +318,13 @@ fn absolute(path: &Path) -> PathBuf {
 
 /// Notes values that are not trained and were taken from a run in place of the config.
 pub(crate) fn kept_note(kept: &[String], run: &Path) -> Option<String> {
-    let (first, count) = (kept.first()?, kept.len());
+    let first = kept.first()?;
+    let first = match kept.len() {
+        1 => format!("the value `{first}`, which is not trained, comes"),
+        count => format!("{count} values that are not trained, such as `{first}`, come"),
+    };
     Some(format!(
-        "{count} values that are not trained, such as `{first}`, come from {}, not from the config",
+        "{first} from {}, not from the config",
         run.display()
     ))
 }
@@ -380,8 +387,9 @@ pub fn data_difference(
         let (train_blake3, valid_blake3) = (&data.train_blake3, &data.valid_blake3);
         let (ids, identity) = (data.vocab_size, &data.identity);
         format!(
-            "{train} training and {valid} validation tokens with {ids} ids (BLAKE3 {train_blake3:.8} and \
-             {valid_blake3:.8}, identity {identity:.8})"
+            "{train} training and {valid} validation tokens with {} (BLAKE3 {train_blake3:.8} and {valid_blake3:.8}, \
+             identity {identity:.8})",
+            counted(ids, "id")
         )
     };
     Ok(Some(difference("the data", &shown(&before), &shown(now))))

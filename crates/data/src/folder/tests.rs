@@ -241,7 +241,7 @@ fn a_directory_of_another_layout_is_refused() {
         ),
         (
             Box::new(remove("train/dog")),
-            "has 1 directories, one for each class, but `data.source.set.classes` is 2; set it to 1, or give",
+            "has 1 class directory, but `data.source.set.classes` is 2; set it to 1, or give",
         ),
         (
             Box::new(|path| {

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
 use flate2::bufread::GzDecoder;
+use residual_zoo_system::counted;
 use residual_zoo_system::memory::memory;
 use zstd::stream::read::Decoder;
 
@@ -72,7 +73,13 @@ pub(super) fn open(path: &Path, file: File) -> Result<(Reader, usize), DataError
     };
     let mut start = Vec::new();
     let read = (&mut reader).take(START as u64).read_to_end(&mut start);
-    read.map_err(|e| unreadable(path, format!("after {} bytes of text", start.len()), e))?;
+    read.map_err(|e| {
+        unreadable(
+            path,
+            format!("after {} of text", counted(start.len(), "byte")),
+            e,
+        )
+    })?;
     if let Some(inner) = Format::of(&start) {
         return Err(match compression.ending().and_then(Format::named) {
             Some(outer) if !inner.is_archive() => inner.error_within(path, outer),
