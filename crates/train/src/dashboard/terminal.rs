@@ -16,6 +16,7 @@ use burn_train::Interrupter;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::{cursor, execute, terminal};
 use ratatui::layout::Size;
+use residual_zoo_system::counted;
 use residual_zoo_system::output::{self, Stream};
 use residual_zoo_system::{harmless, panics, terminal as tty};
 
@@ -204,7 +205,10 @@ fn print_later() {
     let notes = lines.iter().filter(|line| matches!(line, Later::Note(_)));
     let left_out = notes.count().saturating_sub(MOST_NOTES);
     if left_out > 0 {
-        line(Stream::Err, &format!("({left_out} earlier notes)"));
+        line(
+            Stream::Err,
+            &format!("({})", counted(left_out, "earlier note")),
+        );
     }
     let mut notes = 0;
     for later in lines {
