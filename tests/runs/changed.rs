@@ -329,6 +329,38 @@ fn checkpoints_that_are_deleted_are_reported_and_made_again() {
 }
 
 #[test]
+fn files_that_are_deleted_while_a_run_trains_are_written_again_at_the_next_checkpoint() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let child = start(&mut endless(&run, 20));
+    wait_for(&run, 5);
+    let names = ["config.ron", "data.json", "history.jsonl", "tokenizer.json"];
+    let before = names.map(|name| fs::read(run.join(name)).unwrap());
+    for name in names {
+        fs::remove_file(run.join(name)).unwrap();
+    }
+    let are_back = || names.iter().all(|name| run.join(name).exists());
+    assert!(wait(|| are_back().then_some(())).is_some());
+    let shown = stop(child, "-TERM");
+    for (name, before) in names.iter().zip(before) {
+        assert_eq!(fs::read(run.join(name)).unwrap(), before, "{name}");
+        let note = format!("{name} has vanished while the run trains; it was written again");
+        assert_eq!(shown.matches(&note).count(), 1, "{shown}");
+    }
+    // A run that continues has all of its starts.
+    let child = start(&mut resume(&run));
+    wait_for(&run, 5);
+    fs::remove_file(run.join("history.jsonl")).unwrap();
+    assert!(wait(|| run.join("history.jsonl").exists().then_some(())).is_some());
+    let shown = stop(child, "-TERM");
+    assert!(shown.contains("history.jsonl has vanished"), "{shown}");
+    assert_eq!(run_dir::read_history(&run).unwrap().len(), 2);
+    let last = checkpoint::step_of(&checkpoint::newest(&run).unwrap().path).unwrap();
+    go_on(&run, last + 5);
+    assert_whole(&run);
+}
+
+#[test]
 fn a_lock_that_is_deleted_ends_the_run_and_is_named() {
     let scratch = Scratch::new();
     let run = scratch.path("run");

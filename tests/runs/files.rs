@@ -168,6 +168,66 @@ fn a_run_continues_with_its_own_tokenizer_where_the_file_has_moved() {
 }
 
 #[test]
+fn every_command_says_where_a_lost_tokenizer_is_found_again() {
+    let scratch = Scratch::new();
+    scratch.file(
+        "t.txt",
+        "to be or not to be, that is the question\n".repeat(150),
+    );
+    ok(&mut trained(&scratch, "t.txt", "chars", "run"));
+    let own = fs::read(scratch.path("run/tokenizer.json")).unwrap();
+    fs::copy(scratch.path("run/tokenizer.json"), scratch.path("tok.json")).unwrap();
+    ok(&mut trained(&scratch, "t.txt", "tok.json", "of-file"));
+    let words = |command: &str| {
+        let mut words = command.split(' ');
+        let mut command = with_cache(&scratch, words.next().unwrap());
+        command.current_dir(scratch.path("")).args(words);
+        command
+    };
+    for run in ["run", "of-file"] {
+        let file = scratch.path(run).join("tokenizer.json");
+        let again = format!("`residual-zoo train --resume {run} --allow-paths` writes it again");
+        for damage in ["cannot be read", "is missing"] {
+            match damage {
+                "is missing" => fs::remove_file(&file).unwrap(),
+                _ => fs::write(&file, "{").unwrap(),
+            }
+            for command in [
+                "generate R",
+                "describe R",
+                "train --resume R",
+                "serve R",
+                "export --to hf R e",
+            ] {
+                let problem = format!("{run}/tokenizer.json: {damage}");
+                let mut command = words(&command.replace('R', run));
+                fails(&mut command, 2, &[&problem, "restore it, or ", &again]);
+            }
+        }
+        // The remedy works, also for a run that has finished.
+        ok(&mut words(&format!(
+            "train --resume {run} --allow-paths --no-tui"
+        )));
+        assert_eq!(fs::read(&file).unwrap(), own);
+    }
+    // The file of which it was made has moved too.
+    fs::remove_file(scratch.path("tok.json")).unwrap();
+    fs::write(scratch.path("of-file/tokenizer.json"), "{").unwrap();
+    for command in [
+        "generate of-file",
+        "describe of-file",
+        "train --resume of-file",
+        "train of-file/config.ron",
+    ] {
+        let says = [
+            "of-file/tokenizer.json: cannot be read",
+            "and put tok.json back",
+        ];
+        fails(&mut words(command), 2, &says);
+    }
+}
+
+#[test]
 fn tokenize_fails_where_the_tokens_cannot_be_stored() {
     let scratch = Scratch::new();
     let data = scratch.file("t.txt", "text ".repeat(1000));

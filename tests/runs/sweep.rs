@@ -705,7 +705,7 @@ fn errors_name_the_option_or_the_place_in_the_file() {
     for (options, says) in [
         (
             vec!["--over", "train.batch=0,4"],
-            vec!["run `", "`, --over train.batch=0: train.batch`: is 0"],
+            vec!["run `", "`, --over train.batch=0: train.batch: is 0"],
         ),
         (
             vec!["--over", "train.batch=4,x"],

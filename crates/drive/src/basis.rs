@@ -6,6 +6,7 @@ use residual_zoo_core::Vocabulary;
 use residual_zoo_data::{Corpus, DataConfig, DataError, Source, TokenizerConfig, is_on_hub};
 use residual_zoo_report::bytes;
 use residual_zoo_runs::vocabulary;
+use residual_zoo_system::counted;
 use residual_zoo_train::Interrupter;
 
 use crate::open_corpus;
@@ -162,14 +163,17 @@ impl fmt::Display for Basis {
         match self.vocabulary.image() {
             Some(size) => write!(
                 f,
-                "{} × {} × {} images in {outputs} classes",
-                size.channels, size.height, size.width
+                "{} × {} × {} images in {}",
+                size.channels,
+                size.height,
+                size.width,
+                counted(outputs, "class")
             ),
             None => {
-                write!(f, "{} token ids", self.shown())?;
+                write!(f, "{}", counted(self.shown(), "token id"))?;
                 match outputs == self.vocabulary.ids() {
                     true => Ok(()),
-                    false => write!(f, " in {outputs} classes"),
+                    false => write!(f, " in {}", counted(outputs, "class")),
                 }
             }
         }

@@ -288,7 +288,7 @@ impl<'a> Names<'a> {
     ) -> Result<(), ConfigError> {
         let is_unknown = |line: &&String| !self.lines.contains(line.as_str());
         if let Some(line) = chart.lines.iter().find(is_unknown) {
-            let problem = format!("`{}` draws `{line}`, which is no run", chart.title);
+            let problem = format!("\"{}\" draws `{line}`, which is no run", chart.title);
             return error("charts", problem);
         }
         let (x, y) = match chart.curves {
@@ -305,7 +305,7 @@ impl<'a> Names<'a> {
                 false => known(),
             };
             let problem = format!(
-                "`{}` draws `{quantity}`, unknown there; {known}",
+                "\"{}\" draws `{quantity}`, unknown there; {known}",
                 chart.title
             );
             return error("charts", problem);
@@ -314,7 +314,7 @@ impl<'a> Names<'a> {
         let mut drawn = planned.iter().filter(|run| is_drawn(&run.line));
         if chart.printed && !drawn.any(|run| run.published.contains_key(&chart.y)) {
             let problem = format!(
-                "`{}`: no run has a published value of `{}`",
+                "\"{}\": no run has a published value of `{}`",
                 chart.title, chart.y
             );
             return error("charts", problem);
@@ -329,11 +329,15 @@ impl<'a> Names<'a> {
             false => (&self.lines, "line of runs"),
         };
         if let Some(name) = runs.iter().find(|name| !there.contains(**name)) {
-            let problem = format!("`{}` refers to `{name}`, which is no {what}", claim.says);
+            let problem = format!("\"{}\" refers to `{name}`, which is no {what}", claim.says);
             return error("claims", problem);
         }
         if let Some(name) = quantities.iter().find(|name| !self.measures(name)) {
-            let problem = format!("`{}` refers to `{name}`, unknown; {}", claim.says, known());
+            let problem = format!(
+                "\"{}\" refers to `{name}`, unknown; {}",
+                claim.says,
+                known()
+            );
             return error("claims", problem);
         }
         // A claim may compare two quantities of one run.
@@ -342,7 +346,7 @@ impl<'a> Names<'a> {
             && run == than
             && is_one
         {
-            let problem = format!("`{}` compares `{run}` with itself", claim.says);
+            let problem = format!("\"{}\" compares `{run}` with itself", claim.says);
             return error("claims", problem);
         }
         Ok(())

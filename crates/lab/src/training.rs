@@ -11,7 +11,9 @@ use residual_zoo_data::{Corpus, one_line};
 use residual_zoo_evaluate::Task;
 use residual_zoo_report::duration;
 use residual_zoo_runs::run_dir::MEASURED;
-use residual_zoo_runs::{Error as RunError, checkpoint, disk, run_dir, vocabulary, with_remedy};
+use residual_zoo_runs::{
+    Error as RunError, OtherPlace, Remedy, checkpoint, disk, run_dir, vocabulary,
+};
 use residual_zoo_system::console::print;
 use residual_zoo_system::panics::caught;
 use residual_zoo_train::dashboard::{Screen, Title};
@@ -27,7 +29,7 @@ use crate::observe::{learned, of_summary};
 use crate::pool::Place;
 use crate::sweep::until;
 use crate::tasks::{Unevaluated, metrics};
-use crate::{After, Missing, Observation, Options, Outcome, PlannedRun, Pool};
+use crate::{After, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool};
 
 /// Trains the first `share` of every run for every seed, all runs of a seed before the next seed, and observes them. A
 /// run that is already in the pool is not trained again; a stopped one continues. Runs that another process trains come
@@ -228,7 +230,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         };
         let memory = (!is_partial).then_some(memory);
         let observed = self.observe(&summary, &place.directory, memory, parent);
-        let mut observed = observed.map_err(|error| of_pool(&error))?;
+        let mut observed = observed.map_err(|error| of_pool(DriveError::from(error)))?;
         if !is_partial && !tasks.is_empty() {
             let metrics = match metrics::<C>(&place.directory, tasks, options) {
                 Ok(metrics) => metrics,
@@ -237,7 +239,7 @@ impl<C: ModelConfig> Turn<'_, C> {
                     outcome.stopped = true;
                     return Err("not evaluated yet; to continue: repeat the command".into());
                 }
-                Err(Unevaluated::Failed(error)) => return Err(of_pool(&error).into()),
+                Err(Unevaluated::Failed(error)) => return Err(of_pool(error).into()),
             };
             observed.quantities.extend(metrics);
         }
@@ -306,7 +308,9 @@ impl<C: ModelConfig> Turn<'_, C> {
             {
                 match merge::<C>((a, b), first, 1.0, (kind, gpu)) {
                     // Another process has just made the merged run.
-                    Err(DriveError::Run(RunError::RunExists(_))) if !run_dir::is_free(first)? => {}
+                    Err(DriveError::Run(error))
+                        if matches!(error.cause(), RunError::RunExists(_))
+                            && !run_dir::is_free(first)? => {}
                     made => drop(made?),
                 }
             }
@@ -334,9 +338,10 @@ impl<C: ModelConfig> Turn<'_, C> {
                 })
             }
             Ok(Err(DriveError::Run(error @ RunError::Parse { .. }))) => {
-                Err(format!("{}; restore it, or {OF_POOL}", one_line(&error)).into())
+                let error = error.then("; restore it, or ", Remedy::OfCommand(OF_POOL));
+                Err(one_line(&error).into())
             }
-            Ok(Err(error)) => Err(of_pool(&error).into()),
+            Ok(Err(error)) => Err(of_pool(error).into()),
             Err(panic) => Err(format!("panicked: {}", panic_message(&*panic)).into()),
         }
     }
@@ -379,8 +384,16 @@ const OF_POOL: &str = "delete that run to train it again, train all again with `
                        `--runs DIR`";
 
 /// The text of an error, with a remedy that experiments and sweeps have.
-fn of_pool(error: &impl std::fmt::Display) -> String {
-    with_remedy(&one_line(error), OF_POOL)
+fn of_pool(error: impl Into<Error>) -> String {
+    let mut error = error.into();
+    let (remedy, place) = error.of_run().map(RunError::remedies).unwrap_or_default();
+    if let Some(remedy) = remedy {
+        *remedy = Remedy::OfCommand(OF_POOL);
+    }
+    if let Some(place) = place {
+        *place = OtherPlace::By("`--runs DIR`");
+    }
+    one_line(error)
 }
 
 /// Measurements of a run, kept in its directory.

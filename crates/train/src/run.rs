@@ -12,6 +12,7 @@ use residual_zoo_runs::run_dir::{self, Start};
 use residual_zoo_runs::{
     Choice, Error, OnDiskError, Row, RunConfig, RunDir, best, describe_not_finite, vocabulary,
 };
+use residual_zoo_system::counted;
 use residual_zoo_system::signals::stopped;
 
 use crate::checkpoint::{self, Journal};
@@ -155,7 +156,7 @@ fn start_from<B: AutodiffBackend, C: ModelConfig>(
     let mut notes: Vec<String> = passed_over
         .map(|(_, error)| format!("passed over: {error}"))
         .collect();
-    run_dir::check_tokenizer(run, corpus, "")?;
+    run_dir::check_tokenizer(run, corpus)?;
     let mut changes = other_model(&smaller, &trainer.config.model);
     let loaded = match by {
         FirstWeights::Grow => checkpoint::load_weights(trainer, &smaller, &path),
@@ -445,9 +446,9 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         self.record(row)?;
         if found.is_some_and(|found| self.trainer.advance_curriculum(found.loss)) {
             self.dashboard.note(&format!(
-                "step {step}: moved to level {} of the curriculum, {} tokens per step",
+                "step {step}: moved to level {} of the curriculum, {} per step",
                 self.trainer.progress.level,
-                self.trainer.tokens_per_step()
+                counted(self.trainer.tokens_per_step(), "token")
             ));
         }
         Ok(())

@@ -4,6 +4,7 @@ use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_drive::{Basis, basis_notes};
 use residual_zoo_lab::{Error, Experiment, PlannedRun};
 use residual_zoo_report::{Column, Table, si};
+use residual_zoo_system::counted;
 use residual_zoo_train::Interrupter;
 
 use crate::{fitted, print, wrapped};
@@ -118,7 +119,9 @@ pub(super) fn list_runs<C: ModelConfig>(
         let (points, seeds) = (sweep.check_points(planned)?, sweep.seeds.len());
         let count = points * seeds * planned.len();
         print(&format!(
-            "\nsweep: {count} more runs, {points} points for each run and seed\n{}",
+            "\nsweep: {}, {} for each run and seed\n{}",
+            counted(count, "more run"),
+            counted(points, "point"),
             sweep.summary()
         ))?;
     }
