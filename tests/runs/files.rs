@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use residual_zoo_testing::program::{SMOKE, Scratch, fails, ok, run, text, zoo};
+use residual_zoo_testing::runs::{MODELS, config, resume, train};
 
 /// A command with its own cache.
 fn with_cache(scratch: &Scratch, command: &str) -> Command {
@@ -225,6 +226,31 @@ fn every_command_says_where_a_lost_tokenizer_is_found_again() {
         ];
         fails(&mut words(command), 2, &says);
     }
+}
+
+#[test]
+fn another_tokenizer_is_refused_and_a_lost_one_is_written_again() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let file = config(&scratch, MODELS[0].1);
+    ok(train(&file, &run).args(["--set", "train.steps=12"]));
+    let path = run.join("tokenizer.json");
+    let own = fs::read_to_string(&path).unwrap();
+    let mut json: serde_json::Value = serde_json::from_str(&own).unwrap();
+    json["words"].as_array_mut().unwrap().reverse();
+    for other in [json.to_string(), String::new()] {
+        fs::write(&path, other).unwrap();
+        for mut command in [resume(&run), train(&file, &run)] {
+            fails(
+                command.args(["--set", "train.steps=14"]),
+                2,
+                &["tokenizer.json: ", "restore it, or delete it"],
+            );
+        }
+    }
+    fs::remove_file(&path).unwrap();
+    ok(resume(&run).args(["--set", "train.steps=14"]));
+    assert_eq!(fs::read_to_string(&path).unwrap(), own);
 }
 
 #[test]
