@@ -258,7 +258,7 @@ fn costs_of_the_largest_sizes_do_not_overflow() {
                 let name = pointer.rsplit('/').next().unwrap();
                 !["block", "dilation", "period"].contains(&name)
             });
-            possible.retain(|pointer| valid(&[pointer.clone()]));
+            possible.retain(|pointer| valid(std::slice::from_ref(pointer)));
             valid(&possible);
         }
     }
