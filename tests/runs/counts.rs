@@ -216,6 +216,61 @@ fn a_check_trains_nothing_and_says_what_would_be_trained() {
 }
 
 #[test]
+fn the_check_of_an_experiment_finds_what_would_fail_at_the_start() {
+    let scratch = Scratch::new();
+    let text = scratch.file("text.txt", "to be or not to be ".repeat(40));
+    let of = |fields: &str, run: &str| {
+        let text = format!(
+            "(title: \"t\", data: (source: Path({text:?}), tokenizer: Bytes), train: (steps: 2, batch: 1), \
+             columns: [\"valid_loss\"], {fields} runs: [\
+             (name: \"short\", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16)), \
+             (name: \"long\", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 80), {run})])"
+        );
+        scratch.file("experiment.ron", text)
+    };
+    let window = "`long`: the validation text has 76 tokens, but a window needs 81";
+    let point = "short, context 80`: the validation text has";
+    let sweep = "sweep: (over: [(field: \"model.context\", values: Grid([16, 80]))], seeds: [7], tuned: true),";
+    let tasks = scratch.file(
+        "words.jsonl",
+        format!("{{\"text\": \"a {}\"}}\n", "b".repeat(80)),
+    );
+    let tasks = format!("tasks: [(name: \"words\", kind: \"lambada\", file: {tasks:?})],");
+    let shorter = "set: [\"train.time=20\"]";
+    for (fields, run, says) in [
+        ("", "", window),
+        (sweep, "", point),
+        (sweep, shorter, "short, context 16`"),
+        (&tasks, shorter, "document 0 of words"),
+    ] {
+        let file = of(fields, run);
+        for check in [&["--check"][..], &[]] {
+            fails(
+                outside(&scratch, "experiment").arg(&file).args(check),
+                2,
+                &[says],
+            );
+        }
+    }
+    // Nothing is trained before the error.
+    assert!(!scratch.path("runs").exists());
+    let huge = "set: [\"model.width=1000000\", \"train.time=20\"]";
+    let huge = ok(outside(&scratch, "experiment")
+        .arg(of("", huge))
+        .arg("--check"));
+    assert!(
+        huge.contains("note: `long` cannot be trained here: it needs at least"),
+        "{huge}"
+    );
+    let file = of("", shorter);
+    ok(outside(&scratch, "experiment").arg(&file).arg("--check"));
+    fs::create_dir_all(scratch.path("runs/experiments/experiment")).unwrap();
+    fs::write(scratch.path("runs/experiments/experiment/mine.txt"), "mine").unwrap();
+    let mut taken = outside(&scratch, "experiment");
+    fails(taken.arg(&file).arg("--check"), 2, &["mine.txt"]);
+}
+
+#[test]
 fn plan_and_check_name_the_scale_and_plan_notes_passes() {
     let plan = ok(zoo("plan").arg("rmt_scaling"));
     assert!(plan.starts_with("scale paper\n\nrun "), "{plan}");

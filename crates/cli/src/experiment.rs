@@ -160,11 +160,6 @@ impl ExperimentArgs {
                 print(&format!("note: {note}"))?;
             }
         }
-        if self.check {
-            check_configs(&planned)?;
-            list_runs(&experiment, scale, &planned)?;
-            return note(&experiment, &planned);
-        }
         if self.only_try && experiment.count.is_some() {
             print("nothing is trained here: there is nothing to try")?;
             return Ok(());
@@ -185,9 +180,14 @@ impl ExperimentArgs {
         };
         self.check_places(source, &report)?;
         check_pages(&self.runs, &report, &experiment.title, &origin)?;
+        self.jobs.check_watch(self.watch)?;
+        if self.check {
+            check_configs(&planned)?;
+            list_runs(&experiment, scale, &planned, (kind, gpu))?;
+            return note(&experiment, &planned);
+        }
         // Checks once, rather than in each process.
         experiment.check_tasks()?;
-        self.jobs.check_watch(self.watch)?;
         let display = match self.watch {
             true => self.display.display(),
             false => self.jobs.display(),

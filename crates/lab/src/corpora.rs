@@ -2,9 +2,11 @@
 
 use std::rc::Rc;
 
-use residual_zoo_core::ModelConfig;
-use residual_zoo_data::Corpus;
+use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_data::{Corpus, one_line};
 use residual_zoo_drive::{check_precision, open_corpus};
+use residual_zoo_runs::{RunConfig, vocabulary};
+use residual_zoo_train::sequences;
 
 use crate::{Error, Options, PlannedRun};
 
@@ -32,10 +34,26 @@ pub(crate) fn open_corpora<C: ModelConfig>(
         });
     }
     for ((name, config), corpus) in runs.iter().zip(&corpora) {
-        let valid = config.validate(residual_zoo_runs::vocabulary(corpus));
-        valid.map_err(|error| error.within(name))?;
+        check_data(name, config, corpus)?;
         let has = check_precision(options.backend, options.gpu, config.train.precision);
         has.map_err(|error| error.within(name))?;
     }
     Ok(corpora)
+}
+
+/// Checks that the run called `name` can be trained on its data: the vocabulary, and the lengths of the texts.
+///
+/// # Errors
+///
+/// Names the run and the problem.
+pub(crate) fn check_data<C: ModelConfig>(
+    name: &str,
+    config: &RunConfig<C>,
+    corpus: &Corpus,
+) -> Result<(), ConfigError> {
+    let valid = config.validate(vocabulary(corpus));
+    valid.map_err(|error| error.within(name))?;
+    let sequences = sequences(config, corpus);
+    let sequences = sequences.map_err(|error| ConfigError::new(name, one_line(error).to_string()));
+    sequences.map(drop)
 }

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_data::Corpus;
+use residual_zoo_data::{Corpus, DataConfig};
+use residual_zoo_evaluate::Task;
+use residual_zoo_runs::RunConfig;
 use residual_zoo_train::dashboard::print;
 
-use crate::corpora::open_corpora;
+use crate::corpora::{check_data, open_corpora};
 use crate::facts::settings;
 use crate::measure::Setting;
 use crate::training::train_runs;
@@ -100,7 +102,39 @@ impl<C: ModelConfig> Experiment<C> {
     ///
     /// Names the first file that cannot be read.
     pub fn check_tasks(&self) -> Result<(), Error> {
-        tasks::read(&self.tasks).map(drop)
+        tasks::read(self.tasks.iter()).map(drop)
+    }
+
+    /// Checks that the runs of `planned` can begin, as far as it is known without training: that they can be trained on
+    /// their data at every point of a sweep, and evaluated on the tasks. `opened` finds opened data. Other data, and
+    /// tasks without a file, are not checked.
+    ///
+    /// # Errors
+    ///
+    /// Names the first run that cannot be trained or evaluated, or the first file that cannot be read.
+    pub fn check_start<'a>(
+        &self,
+        planned: &[PlannedRun<C>],
+        opened: impl Fn(&DataConfig) -> Option<&'a Corpus>,
+    ) -> Result<(), Error> {
+        let here = self.tasks.iter().filter(|task| task.file.exists());
+        let tasks = tasks::read(here)?;
+        let mut runs = match &self.sweep {
+            Some(sweep) => sweep.runs(planned)?,
+            None => Vec::new(),
+        };
+        if self.sweep.as_ref().is_none_or(|sweep| !sweep.tuned) {
+            runs.extend_from_slice(planned);
+        }
+        for run in &runs {
+            if let Some(config) = &run.config
+                && let Some(corpus) = opened(&config.data)
+            {
+                check_data(&run.name, config, corpus)?;
+                check_tasks(&tasks, config, corpus, || true)?;
+            }
+        }
+        Ok(())
     }
 
     /// Prints the title, unless another process of the same experiment does so.
@@ -141,13 +175,11 @@ impl<C: ModelConfig> Experiment<C> {
             let pool = Pool::open(options);
             pool.forget(&pool.runs(planned, &self.seeds, &corpora))?;
         }
-        let tasks = tasks::read(&self.tasks)?;
+        let tasks = tasks::read(self.tasks.iter())?;
         // Runs that cannot be evaluated are not trained.
         for (run, corpus) in planned.iter().zip(&corpora) {
             if let Some(config) = &run.config {
-                let context = config.model.shape().context;
-                let goes_on = || !options.stop.should_stop();
-                residual_zoo_evaluate::check(&tasks, &corpus.tokenizer, context, goes_on)?;
+                check_tasks(&tasks, config, corpus, || !options.stop.should_stop())?;
             }
         }
         let outcome = train_runs(planned, &self.seeds, &corpora, 1.0, &tasks, options);
@@ -189,6 +221,18 @@ impl<C: ModelConfig> Experiment<C> {
         }
         Ok(observations)
     }
+}
+
+/// Checks that a run can be evaluated on `tasks`.
+fn check_tasks<C: ModelConfig>(
+    tasks: &[Task],
+    config: &RunConfig<C>,
+    corpus: &Corpus,
+    goes_on: impl FnMut() -> bool,
+) -> Result<(), Error> {
+    let context = config.model.shape().context;
+    let checked = residual_zoo_evaluate::check(tasks, &corpus.tokenizer, context, goes_on);
+    Ok(checked?)
 }
 
 /// The name of each run with a model, and all settings with the first seed.

@@ -26,7 +26,7 @@ pub use options::{FirstWeights, Interrupter, RunOptions};
 pub use resume::data_difference;
 pub use run::{check, run};
 pub use summary::Summary;
-pub use trainer::{DeviceBatch, Progress, Trainer, Validation, upload};
+pub use trainer::{DeviceBatch, Progress, Trainer, Validation, sequences, upload};
 
 #[cfg(test)]
 mod tests;
