@@ -20,23 +20,39 @@ pub(crate) fn open_corpora<C: ModelConfig>(
     planned: &[PlannedRun<C>],
     options: &Options,
 ) -> Result<Vec<Rc<Corpus>>, Error> {
+    let corpora = open_data(planned, options)?;
     let runs = planned.iter();
     let runs = runs.filter_map(|run| Some((&run.name, run.config.as_ref()?)));
-    let runs: Vec<_> = runs.collect();
-    let mut corpora: Vec<Rc<Corpus>> = Vec::new();
-    for (i, (_, config)) in runs.iter().enumerate() {
-        let known = runs[..i]
-            .iter()
-            .position(|(_, other)| other.data == config.data);
-        corpora.push(match known {
-            Some(at) => corpora[at].clone(),
-            None => Rc::new(open_corpus(&config.data, &options.stop)?),
-        });
-    }
-    for ((name, config), corpus) in runs.iter().zip(&corpora) {
+    for ((name, config), corpus) in runs.zip(&corpora) {
         check_data(name, config, corpus)?;
         let has = check_precision(options.backend, options.gpu, config.train.precision);
         has.map_err(|error| error.within(name))?;
+    }
+    Ok(corpora)
+}
+
+/// Opens the data of every run with a model, in order and each corpus once.
+///
+/// # Errors
+///
+/// Returns the errors of [`Corpus::open`].
+pub fn open_data<C: ModelConfig>(
+    planned: &[PlannedRun<C>],
+    options: &Options,
+) -> Result<Vec<Rc<Corpus>>, Error> {
+    let configs: Vec<_> = planned
+        .iter()
+        .filter_map(|run| run.config.as_ref())
+        .collect();
+    let mut corpora: Vec<Rc<Corpus>> = Vec::new();
+    for (i, config) in configs.iter().enumerate() {
+        let known = configs[..i]
+            .iter()
+            .position(|other| other.data == config.data);
+        corpora.push(match known {
+            Some(at) => corpora[at].clone(),
+            None => Rc::new(open_corpus(&config.data, &options.stop_of_opening())?),
+        });
     }
     Ok(corpora)
 }

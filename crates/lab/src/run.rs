@@ -8,7 +8,7 @@ use residual_zoo_evaluate::Task;
 use residual_zoo_runs::RunConfig;
 use residual_zoo_train::dashboard::print;
 
-use crate::corpora::{check_data, open_corpora};
+use crate::corpora::{check_data, open_corpora, open_data};
 use crate::facts::settings;
 use crate::measure::Setting;
 use crate::training::train_runs;
@@ -119,10 +119,11 @@ impl<C: ModelConfig> Experiment<C> {
     ) -> Result<(), Error> {
         let here = self.tasks.iter().filter(|task| task.file.exists());
         let tasks = tasks::read(here)?;
-        let mut runs = match &self.sweep {
-            Some(sweep) => sweep.runs(planned)?,
-            None => Vec::new(),
-        };
+        let mut runs = Vec::new();
+        if let Some(sweep) = &self.sweep {
+            sweep.check_points(planned)?;
+            runs = sweep.runs(planned)?;
+        }
         if self.sweep.as_ref().is_none_or(|sweep| !sweep.tuned) {
             runs.extend_from_slice(planned);
         }
@@ -166,6 +167,37 @@ impl<C: ModelConfig> Experiment<C> {
         })
     }
 
+    /// Deletes all runs of `planned`: those of a sweep, and if they are `claimed`, those for the seeds of the
+    /// experiment. Opens the data.
+    ///
+    /// # Errors
+    ///
+    /// Data that cannot be opened, a device that is missing, and runs that cannot be deleted.
+    pub fn forget(
+        &self,
+        planned: &[PlannedRun<C>],
+        claimed: bool,
+        options: &Options,
+    ) -> Result<(), Error> {
+        options.backend.check_device(options.gpu)?;
+        let points = self.sweep.iter().map(|sweep| sweep.runs(planned));
+        let points = points.collect::<Result<Vec<_>, _>>()?.concat();
+        let is_tuned = self.sweep.as_ref().is_some_and(|sweep| sweep.tuned);
+        let of_seeds = if is_tuned { &points } else { planned };
+        let of_sweep = self
+            .sweep
+            .iter()
+            .map(|sweep| (&points[..], &sweep.seeds[..]));
+        let of_claims = claimed.then_some((of_seeds, &self.seeds[..]));
+        for (runs, seeds) in of_sweep.chain(of_claims) {
+            let corpora = open_data(runs, options)?;
+            let corpora: Vec<&Corpus> = corpora.iter().map(|corpus| &**corpus).collect();
+            let pool = Pool::open(options);
+            pool.forget(&pool.runs(runs, seeds, &corpora))?;
+        }
+        Ok(())
+    }
+
     /// Trains `planned` for every seed.
     fn train(&self, planned: &[PlannedRun<C>], options: &Options) -> Result<Outcome, Error> {
         let corpora = open_corpora(planned, options)?;
@@ -177,9 +209,10 @@ impl<C: ModelConfig> Experiment<C> {
         }
         let tasks = tasks::read(self.tasks.iter())?;
         // Runs that cannot be evaluated are not trained.
+        let stop = options.stop_of_opening();
         for (run, corpus) in planned.iter().zip(&corpora) {
             if let Some(config) = &run.config {
-                check_tasks(&tasks, config, corpus, || !options.stop.should_stop())?;
+                check_tasks(&tasks, config, corpus, || !stop.should_stop())?;
             }
         }
         let outcome = train_runs(planned, &self.seeds, &corpora, 1.0, &tasks, options);

@@ -32,7 +32,7 @@ use self::status::RunStatus;
 use self::terminal::Terminal;
 
 pub use self::status::Status;
-pub use self::terminal::{Screen, is_open, print, restore_terminal, suspend_screen, warn};
+pub use self::terminal::{Screen, is_open, print, restore_terminal, suspend_screen, warn, wrapped};
 
 /// The display of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use residual_zoo_runs::{
 use residual_zoo_system::signals::stopped;
 
 use crate::checkpoint::{self, Journal};
-use crate::dashboard::{About, Activity, Dashboard, Unit};
+use crate::dashboard::{About, Activity, Dashboard, Unit, print, wrapped};
 use crate::differences::other_model;
 use crate::health::Interval;
 use crate::resume::{self, Resumed};
@@ -226,6 +226,14 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             steps: (trainer.progress.step, config.train.steps),
             unit: Unit::of(corpus),
         };
+        let last = options.until.unwrap_or(config.train.steps);
+        if let Some(line) = options
+            .line
+            .as_ref()
+            .filter(|_| trainer.progress.step < last)
+        {
+            print(&wrapped(line, "  "));
+        }
         let mut dashboard = Dashboard::open(options.display, &about, &options.stop);
         for note in &resumed.notes {
             dashboard.note(note);

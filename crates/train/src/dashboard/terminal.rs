@@ -16,6 +16,7 @@ use burn_train::Interrupter;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::{cursor, execute, terminal};
 use ratatui::layout::Size;
+use residual_zoo_report::wrap;
 use residual_zoo_system::output::{self, Stream};
 use residual_zoo_system::{harmless, panics, terminal as tty};
 
@@ -142,6 +143,18 @@ impl Sink for Terminal {
 /// Whether the dashboard is open.
 pub fn is_open() -> bool {
     OPEN.load(Ordering::Acquire)
+}
+
+/// Formats text for standard output. In a terminal, lines are cut between words, and all but the first begin with
+/// `indent`.
+pub fn wrapped(text: &str, indent: &str) -> String {
+    let Some(columns) = tty::output_columns() else {
+        return text.to_owned();
+    };
+    let words = text.trim_start();
+    let first = &text[..text.len() - words.len()];
+    let room = columns.saturating_sub(first.len().max(indent.len()));
+    format!("{first}{}", wrap(words, room).join(&format!("\n{indent}")))
 }
 
 /// Prints a line to standard output. While the dashboard is open, it shows the line and prints it after it has closed.
