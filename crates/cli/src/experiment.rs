@@ -15,17 +15,19 @@ use residual_zoo_system::harmless;
 use residual_zoo_train::Interrupter;
 
 use residual_zoo_lab::{
-    Error, Experiment, INDEX, Missing, Options, Origin, REPORT, Results, Verdict, check_pages,
-    only, origin, unequal_budgets, write_index,
+    Error, Experiment, INDEX, Missing, Observation, Options, Origin, REPORT, Results, Verdict,
+    check_pages, only, origin, unequal_budgets, write_index,
 };
 
 use crate::sweep::{explain_spread, note, refuse_swept, show};
 use crate::trial::try_models;
 use crate::{
-    BackendArgs, DataArgs, DisplayArgs, JobsArgs, example, fitted, print, report, stop_on_signal,
-    verdict, wrapped, write,
+    BackendArgs, DataArgs, DisplayArgs, JobsArgs, example, fitted, print, quoted_path, report,
+    stop_on_signal, verdict, wrapped, write,
 };
 use listing::{check_configs, list_runs};
+
+pub(crate) use given::check_is_here;
 
 pub use source::{Source, chosen_scale};
 
@@ -39,6 +41,19 @@ fn begun<C>(experiment: &Experiment<C>, scale: &str) -> String {
         text += ": too short for verdicts, only checks that everything works";
     }
     text
+}
+
+/// Returns the trained run with the lowest validation loss, and its directory.
+fn best(observations: &[Observation]) -> Option<(&Observation, &Path)> {
+    let trained = observations.iter();
+    let trained = trained.filter_map(|found| {
+        Some((
+            found.get("valid_loss")?,
+            (found, found.directory.as_deref()?),
+        ))
+    });
+    let best = trained.min_by(|a, b| a.0.total_cmp(&b.0));
+    best.map(|(_, best)| best)
 }
 
 /// Returns the page of an experiment that is published to a directory.
@@ -148,22 +163,13 @@ impl ExperimentArgs {
         refuse_swept(experiment.sweep.as_ref(), &self.set)?;
         let all = experiment.plan(&self.set)?;
         let planned = only(&self.only, &all)?;
-        let has_configs = planned.iter().any(|run| run.config.is_some());
-        if let (Some(set), false) = (self.set.first(), has_configs) {
-            let problem = "has no effect, because this experiment trains nothing; leave it out";
-            return Err(ConfigError::new(format!("--set {set}"), problem).into());
-        }
+        self.check_effect(&experiment, &planned)?;
         let (kind, gpu) = (self.backend.kind()?, self.backend.gpu);
         kind.check_compiled()?;
         if source.is_own && !self.jobs.worker {
             for note in unequal_budgets(&experiment, &planned) {
                 print(&format!("note: {note}"))?;
             }
-        }
-        if self.check {
-            check_configs(&planned)?;
-            list_runs(&experiment, scale, &planned)?;
-            return note(&experiment, &planned);
         }
         if self.only_try && experiment.count.is_some() {
             print("nothing is trained here: there is nothing to try")?;
@@ -185,9 +191,15 @@ impl ExperimentArgs {
         };
         self.check_places(source, &report)?;
         check_pages(&self.runs, &report, &experiment.title, &origin)?;
-        // Checks once, rather than in each process.
-        experiment.check_tasks()?;
         self.jobs.check_watch(self.watch)?;
+        if self.check {
+            check_configs(&planned)?;
+            list_runs(&experiment, scale, &planned, (kind, gpu))?;
+            return note(&experiment, &planned);
+        }
+        // Checks once, rather than in each process.
+        check_is_here(&experiment, &planned, true)?;
+        experiment.check_tasks()?;
         let display = match self.watch {
             true => self.display.display(),
             false => self.jobs.display(),
@@ -208,11 +220,8 @@ impl ExperimentArgs {
             print(&wrapped(&begun(&experiment, scale), ""))?;
         }
         if experiment.count.is_none() {
-            self.jobs.share(&planned, &mut options)?;
-        }
-        // The processes have saved their runs. The data would now be opened in vain.
-        if options.stop.should_stop() && !self.jobs.worker {
-            return Err(self.stopped());
+            let forget = |options: &Options| experiment.forget(&planned, true, options);
+            self.jobs.share(&planned, forget, &mut options)?;
         }
         if !self.jobs.worker {
             note(&experiment, &planned)?;
@@ -319,6 +328,12 @@ impl ExperimentArgs {
                     "    ",
                 ))?;
             }
+        }
+        if let Some((best, place)) = best(results.observations()) {
+            let seed = best.seed.unwrap_or_default();
+            let best = format!("\nbest run: {}, seed {seed}", best.run);
+            print(&wrapped(&best, "  "))?;
+            print(&format!("  in {}", quoted_path(place)))?;
         }
         print(&format!("\nreport: {}", directory.join(REPORT).display()))?;
         if let Some(publish) = &self.publish {

@@ -11,7 +11,7 @@ use residual_zoo_system::{counted, harmless, is_wrong_place};
 #[non_exhaustive]
 pub enum DataError {
     /// The path does not exist.
-    #[error("`{path}` does not exist{}; check the path", from_here(path))]
+    #[error("`{path}` does not exist{}{CHECK_THE_PATH}", from_here(path))]
     NotFound {
         /// The requested path.
         path: PathBuf,
@@ -459,6 +459,9 @@ fn from_here(path: &Path) -> String {
     let here = here.filter(|_| path.is_relative());
     here.map_or(String::new(), |here| format!(" in `{}`", here.display()))
 }
+
+/// The remedy of [`DataError::NotFound`], which a program can replace by its own.
+pub const CHECK_THE_PATH: &str = "; check the path";
 
 /// Formats `message` on one line of at most about 600 characters.
 ///

@@ -153,7 +153,14 @@ impl<C: ModelConfig> Trial<C> {
 
     /// Estimates the bytes of the model on one sequence from `peaks`.
     pub fn estimate(&self, peaks: &Peaks) -> u64 {
-        peaks.at(self.layers(), 1)
+        peaks.at(self.layers(), 1).max(self.least())
+    }
+
+    /// Bytes of the weights, gradients and moments, which all exist at the end of a backward pass. A copy of few layers
+    /// can take most memory at another point of a step, at the logits, where it grows less with each layer.
+    fn least(&self) -> u64 {
+        let tensors = 2 + self.config.train.optimizer.moments() as u64;
+        4 * tensors * self.cost().params.total() as u64
     }
 
     /// Approximate number of positions of a sequence. Patches of 4 × 4 pixels are usual for small images.
@@ -178,7 +185,7 @@ impl<C: ModelConfig> Trial<C> {
             1 => 0,
             _ => 4 * cost.params.total() as u64,
         };
-        peaks.at(self.layers(), train.batch) + sums
+        peaks.at(self.layers(), train.batch).max(self.least()) + sums
     }
 
     /// Makes two steps with the model on one sequence. Returns the peak; `None` if the backend does not count memory.
@@ -363,6 +370,29 @@ mod tests {
             few: 1,
         };
         assert_eq!(peaks.at(1, 100), 0);
+    }
+
+    #[test]
+    fn an_estimate_has_the_weights_gradients_and_moments() {
+        let deep = Gpt2Config {
+            n_layer: 24,
+            n_head: 1,
+            width: 64,
+            context: 8,
+            ..Gpt2Config::default()
+        };
+        let config = RunConfig::new(PlainModel(deep));
+        let trial = Trial::new(&config, 50.into()).unwrap();
+        let parameters = trial.cost().params.total() as u64;
+        // Peaks at the logits, which do not grow with the layers.
+        let mut peaks = Peaks {
+            peaks: [[1000; 2]; 2],
+            few: 1,
+        };
+        assert_eq!(trial.estimate(&peaks), 16 * parameters);
+        assert_eq!(trial.whole(&peaks), 16 * parameters);
+        peaks.peaks[1] = [20 * parameters; 2];
+        assert!(trial.estimate(&peaks) > 20 * parameters);
     }
 
     #[test]

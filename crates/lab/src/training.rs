@@ -9,7 +9,7 @@ use residual_zoo_backend::{PeakMemory, panic_message};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, one_line};
 use residual_zoo_evaluate::Task;
-use residual_zoo_report::duration;
+use residual_zoo_report::{duration, wrapped};
 use residual_zoo_runs::run_dir::MEASURED;
 use residual_zoo_runs::{
     Error as RunError, OtherPlace, Remedy, checkpoint, disk, run_dir, vocabulary,
@@ -69,6 +69,11 @@ pub(crate) fn train_runs<C: ModelConfig>(
     outcome
 }
 
+/// Prints a line about runs. In a terminal, it is cut between words.
+fn say(line: &str) {
+    print(&wrapped(line, "  "));
+}
+
 /// Waits until one of the runs is free again, or the user asks to stop.
 fn wait<C: ModelConfig>(busy: &[Turn<C>], options: &Options) {
     let Some(first) = busy.first() else { return };
@@ -79,7 +84,7 @@ fn wait<C: ModelConfig>(busy: &[Turn<C>], options: &Options) {
         } else {
             String::new()
         };
-        print(&format!(
+        say(&format!(
             "waiting for another process that trains {name}{others}"
         ));
     }
@@ -196,7 +201,9 @@ impl<C: ModelConfig> Turn<'_, C> {
         options: &Options,
         outcome: &mut Outcome,
     ) -> Result<Observation, Pending> {
-        if outcome.stopped || options.stop.should_stop() {
+        // Runs that were trained before the stop are still observed.
+        let is_stopping = outcome.stopped || options.stop.should_stop();
+        if is_stopping && !self.place.as_ref().is_some_and(is_trained) {
             outcome.stopped = true;
             return Err("not trained yet".into());
         }
@@ -211,14 +218,12 @@ impl<C: ModelConfig> Turn<'_, C> {
             });
         }
         let label = format!("[{}/{}] {}", self.number.0, self.number.1, self.name());
-        let is_shown = !options.display.is_live() && !options.brief;
-        if is_shown && !known && !run_dir::is_in_use(&place.directory) {
-            print(&format!("{label} …"));
-        }
+        let is_shown = !options.display.is_live() && (!options.brief || options.shares_cores);
+        let line = (is_shown && !known).then(|| format!("{label} …"));
         let memory = PeakMemory::start(options.backend, options.gpu);
-        let summary = self.train(place, options).inspect_err(|why| {
+        let summary = self.train(place, line, options).inspect_err(|why| {
             if let Pending::Missing { why, .. } = why {
-                print(&format!("{label} failed: {why}"));
+                say(&format!("{label} failed: {why}"));
             }
         })?;
         let is_partial = self.until().is_some();
@@ -246,7 +251,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
         let time = duration(Duration::from_secs_f64(seconds));
         if summary.trained || !options.brief {
-            print(&format!(
+            say(&format!(
                 "{label}: validation loss {:.4}, {}",
                 summary.valid_loss,
                 match summary.trained {
@@ -279,8 +284,13 @@ impl<C: ModelConfig> Turn<'_, C> {
         Ok(parents.first().copied())
     }
 
-    /// Trains the run. `None` if the user stopped it before its first step.
-    fn train(&self, place: &Place, options: &Options) -> Result<Option<Summary>, Pending> {
+    /// Trains the run, and prints `line` when this begins. `None` if the user stopped it before its first step.
+    fn train(
+        &self,
+        place: &Place,
+        line: Option<String>,
+        options: &Options,
+    ) -> Result<Option<Summary>, Pending> {
         let mut config = self.run.config.clone().ok_or("has no model")?;
         config.train.seed = self.seed;
         let title = Title {
@@ -290,6 +300,7 @@ impl<C: ModelConfig> Turn<'_, C> {
             ..Title::default()
         };
         let run_options = RunOptions {
+            line,
             until: self.until(),
             ..options.of_run(place.directory.clone(), title, place.before.clone())
         };
@@ -373,6 +384,7 @@ impl<C: ModelConfig> Turn<'_, C> {
             line: self.run.line.clone(),
             seed: Some(self.seed),
             quantities,
+            directory: Some(directory.into()),
             published: self.run.published.clone(),
             rows,
         })

@@ -428,6 +428,7 @@ fn times_are_drawn_in_milliseconds() {
 #[test]
 fn the_losses_of_a_sweep_are_those_of_their_seeds() {
     let point = TriedPoint {
+        directories: Vec::new(),
         values: vec![Value::Number(0.1)],
         set: Vec::new(),
         share: 1.0,
