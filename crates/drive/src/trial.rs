@@ -16,6 +16,7 @@ use residual_zoo_train::Interrupter;
 use serde_json::Value;
 
 use crate::open_corpus;
+use crate::size::least_state;
 use crate::{Error, time};
 
 /// A model to try, at its full shape.
@@ -159,8 +160,7 @@ impl<C: ModelConfig> Trial<C> {
     /// Bytes of the weights, gradients and moments, which all exist at the end of a backward pass. A copy of few layers
     /// can take most memory at another point of a step, at the logits, where it grows less with each layer.
     fn least(&self) -> u64 {
-        let tensors = 2 + self.config.train.optimizer.moments() as u64;
-        4 * tensors * self.cost().params.total() as u64
+        least_state(&self.config, self.vocabulary) as u64
     }
 
     /// Approximate number of positions of a sequence. Patches of 4 × 4 pixels are usual for small images.
@@ -180,10 +180,9 @@ impl<C: ModelConfig> Trial<C> {
     /// of the gradients: 4 bytes for each parameter.
     pub fn whole(&self, peaks: &Peaks) -> u64 {
         let train = &self.config.train;
-        let cost = self.cost();
         let sums = match train.accumulate {
             1 => 0,
-            _ => 4 * cost.params.total() as u64,
+            _ => 4 * self.cost().params.total() as u64,
         };
         peaks.at(self.layers(), train.batch).max(self.least()) + sums
     }
