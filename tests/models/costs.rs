@@ -224,45 +224,38 @@ fn costs_of_the_largest_sizes_do_not_overflow() {
             Some(_) => vocabulary,
             None => check::MOST.into(),
         };
-        let (config, small) = (
-            serde_json::to_value(&model).unwrap(),
-            model.cost(vocabulary),
-        );
-        // The second size is also valid where the product of two is a width.
-        for size in [check::MOST, 1 << 12] {
-            let mut valid = |pointers: &[String]| {
-                let large = with(&config, pointers, size);
-                if large
-                    .validate()
-                    .and_then(|()| large.reads(largest))
-                    .is_err()
-                {
-                    return false;
-                }
-                // An overflow would make a count smaller.
-                let large = large.cost(largest);
-                assert!(
-                    large.params.total() >= small.params.total(),
-                    "{model:?}, {pointers:?}"
-                );
-                assert!(
-                    large.forward_flops >= small.forward_flops,
-                    "{model:?}, {pointers:?}"
-                );
-                checked += 1;
-                true
-            };
-            let mut possible = sizes(&config);
-            // The larger these are, the lower is the cost.
-            possible.retain(|pointer| {
-                let name = pointer.rsplit('/').next().unwrap();
-                !["block", "dilation", "period"].contains(&name)
+        let config = serde_json::to_value(&model).unwrap();
+        let mut possible = sizes(&config);
+        // The larger these are, the lower is the cost.
+        possible.retain(|pointer| {
+            let name = pointer.rsplit('/').next().unwrap();
+            !["block", "dilation", "period"].contains(&name)
+        });
+        let mut grow = |pointers: &[String]| {
+            let powers = (6..=24).map(|power| with(&config, pointers, 1 << power));
+            let valid = powers.filter(|large| {
+                let valid = large.validate();
+                valid.and_then(|()| large.reads(largest)).is_ok()
             });
-            possible.retain(|pointer| valid(std::slice::from_ref(pointer)));
-            valid(&possible);
-        }
+            let costs = valid.map(|large| large.cost(largest));
+            let costs: Vec<_> = costs
+                .map(|cost| (cost.params.total(), cost.forward_flops))
+                .collect();
+            // An overflow would make a count smaller.
+            for pair in costs.windows(2) {
+                let ((params, flops), (more_params, more_flops)) = (pair[0], pair[1]);
+                // A model of so many parameters is refused, whatever its FLOPs.
+                let refused = more_params > 1_000_000_000_000;
+                let grows = params <= more_params && (refused || flops <= more_flops);
+                assert!(grows, "{model:?}, {pointers:?}: {pair:?}");
+            }
+            checked += costs.len();
+            !costs.is_empty()
+        };
+        possible.retain(|pointer| grow(std::slice::from_ref(pointer)));
+        grow(&possible);
     }
-    assert!(checked > 500, "only {checked} valid models");
+    assert!(checked > 5000, "only {checked} valid models");
 }
 
 #[test]
