@@ -8,6 +8,7 @@ use residual_zoo_system::console::print;
 
 use crate::corpora::open_corpora;
 use crate::facts::settings;
+use crate::finished::Goal;
 use crate::measure::Setting;
 use crate::training::train_runs;
 use crate::{
@@ -84,7 +85,8 @@ impl<C: ModelConfig> Experiment<C> {
             true => tuning.tuned(planned)?,
             false => (planned.to_vec(), Vec::new()),
         };
-        let trained = self.train(&planned, options)?;
+        let mut trained = self.train(&planned, options)?;
+        trained.finished.extend(swept.finished);
         Ok(Outcome {
             missing: [swept.missing, missing, trained.missing].concat(),
             seconds: swept.seconds.into_iter().chain(trained.seconds).collect(),
@@ -150,7 +152,7 @@ impl<C: ModelConfig> Experiment<C> {
                 residual_zoo_evaluate::check(&tasks, &corpus.tokenizer, context, goes_on)?;
             }
         }
-        let outcome = train_runs(planned, &self.seeds, &corpora, 1.0, &tasks, options);
+        let outcome = train_runs(planned, &self.seeds, &corpora, Goal::Whole(&tasks), options);
         Ok(Outcome {
             data: DataFacts::of_runs(planned, &corpora),
             configs: configs(planned, &self.seeds),
