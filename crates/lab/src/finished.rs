@@ -243,7 +243,7 @@ impl FinishedFile {
         };
         let (path, all) = (self.path.display(), self.runs.len());
         Some(format!(
-            "{runs} of {all} in {path} not used: their configs, data, seeds or backend are not of this experiment"
+            "{runs} of {all} in {path} not used, because no run of this experiment has that config, data, seed and backend"
         ))
     }
 }

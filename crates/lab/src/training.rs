@@ -1,7 +1,7 @@
 //! Training of an experiment's untrained runs, and their observation.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -378,11 +378,12 @@ impl<C: ModelConfig> Turn<'_, C> {
             to_come: self.to_come,
             ..Title::default()
         };
-        // The run before may be known by its results only, and a trained run does not need its weights.
+        // The runs before may be known by their results only, and a trained run does not need their weights.
         let is_known = self.is_in_pool(place);
-        let is_there = |first: &Path| !run_dir::is_free(first).unwrap_or(false);
+        let is_there = |run: &PathBuf| !run_dir::is_free(run).unwrap_or(false);
+        let are_there = place.parents().into_iter().all(is_there);
         let before = place.before.as_ref();
-        let before = before.filter(|(first, _)| !is_known || is_there(first));
+        let before = before.filter(|(first, _)| !is_known || are_there || is_there(first));
         let run_options = RunOptions {
             until: self.until(),
             ..options.of_run(place.directory.clone(), title, before.cloned())

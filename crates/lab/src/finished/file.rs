@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
+use std::ops::Not;
 use std::path::Path;
 
 use residual_zoo_data::{DataError, one_line, read_utf8};
@@ -81,9 +82,9 @@ struct Line {
     seed: u64,
     /// The index of the machine.
     host: usize,
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "Not::not")]
     point: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "Not::not")]
     shared: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     diverged: Option<String>,
@@ -95,11 +96,6 @@ struct Line {
     /// missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rows: Vec<Vec<Option<Number>>>,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// A number with all of its digits, because a verdict can depend on the last one; `None` if it is not finite. Whole
