@@ -18,7 +18,7 @@ use residual_zoo_runs::{Run, parse_ron};
 use residual_zoo_serve::Options as ServeOptions;
 use residual_zoo_train::{Interrupter, RunOptions, Summary};
 
-use crate::{ModelConfig, RunConfig, builtin};
+use crate::{ConnectionConfig, ModelConfig, RunConfig, builtin};
 
 /// An experiment on models of the zoo.
 pub type Experiment = residual_zoo_lab::Experiment<ModelConfig>;
@@ -204,28 +204,34 @@ pub fn compared_connections(set: &[String]) -> Result<Vec<(String, RunConfig)>, 
     let width = residual_zoo_core::ModelConfig::shape(&plain.model)
         .width
         .to_string();
-    let with = |(name, placed): (&str, &str)| {
+    let with = |(name, placed): (String, String)| {
         let connection = parse_ron(&placed.replace("WIDTH", &width), name.as_ref())?;
         let mut config = plain.clone();
         config.model.connection = Some(connection);
-        Ok((name.to_owned(), config))
+        Ok((name, config))
     };
+    let compared = ConnectionConfig::NAMES.iter().flat_map(|(name, _)| {
+        let own = CONNECTIONS
+            .iter()
+            .filter(|(label, _)| label.split(',').next() == Some(name));
+        let own: Vec<_> = own
+            .map(|(label, placed)| ((*label).into(), (*placed).into()))
+            .collect();
+        match own.is_empty() {
+            true => vec![((*name).into(), format!("PerSublayer({name}())"))],
+            false => own,
+        }
+    });
     let plain = Ok(("None".to_owned(), plain.clone()));
-    std::iter::once(plain)
-        .chain(CONNECTIONS.iter().copied().map(with))
-        .collect()
+    std::iter::once(plain).chain(compared.map(with)).collect()
 }
 
-/// Connections by their name in RON files, each placed as in its paper, with settings for a short run of a small model.
-/// They have no biases, as in the baseline, and inner layers as wide as the stream, which is `WIDTH`.
+/// Connections that are not compared as `PerSublayer(Name())`. Each is placed as in its paper, with settings for a short
+/// run of a small model: no biases, as in the baseline, and inner layers as wide as the stream, which is `WIDTH`.
 const CONNECTIONS: &[(&str, &str)] = &[
     ("Laurel", "PerSublayer(Laurel(weights: DoubleSoftmax))"),
-    ("SkipInit", "PerSublayer(SkipInit())"),
-    ("ReZero", "PerSublayer(ReZero())"),
-    ("LayerScale", "PerSublayer(LayerScale())"),
     ("DeepNorm", "PerSublayer(DeepNorm(norm: Scale))"),
     ("InitialMix", "PerLayer(InitialMix())"),
-    ("Highway", "PerSublayer(Highway())"),
     (
         "SelfDependency",
         "PerSublayer(SelfDependency(norm: Pre, bias: false))",
@@ -241,8 +247,6 @@ const CONNECTIONS: &[(&str, &str)] = &[
     ),
     ("Hyper", "PerSublayer(Hyper(n: 4, norm: Scale))"),
     ("Mhc", "PerSublayer(Mhc(n: 4))"),
-    ("AttentionResidual", "PerSublayer(AttentionResidual())"),
-    ("ValueResidual", "PerSublayer(ValueResidual())"),
 ];
 
 /// Trains and compares several models, by name, with the options of the program. `models` makes them with the

@@ -47,7 +47,7 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
         true => {
             let config = run_dir::read_config(&options.path)?;
             note_edited(&options.path);
-            with_tokenizer_beside(config, &options.path.join("config.ron"))
+            with_tokenizer_beside(config, &options.path.join("config.ron"))?
         }
         false => read_config(&options.path)?,
     };
@@ -157,10 +157,11 @@ fn at_hand(data: &DataConfig, run: &Path) -> anyhow::Result<TokenizerConfig> {
         TokenizerConfig::File(file) => is_on_hub(file) && data.known_vocab_size()?.is_none(),
         _ => false,
     };
-    Ok(match is_missing && own.exists() {
-        true => TokenizerConfig::File(own),
-        false => data.tokenizer.clone(),
-    })
+    if is_missing && own.exists() {
+        run_dir::read_tokenizer(run)?;
+        return Ok(TokenizerConfig::File(own));
+    }
+    Ok(data.tokenizer.clone())
 }
 
 /// Returns the vocabulary of a run's tokenizer.

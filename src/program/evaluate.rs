@@ -15,6 +15,7 @@ use residual_zoo::evaluate::{Error as EvaluateError, Options as Evaluation, Task
 use residual_zoo::lab::Error;
 use residual_zoo::report::sig;
 use residual_zoo::{Run, experiment};
+use residual_zoo_system::counted;
 
 use super::{name_of_run, note_edited, or_force};
 
@@ -110,8 +111,10 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
     options.check_memory(&run, options.batch, (kind, gpu))?;
     let context = run.config.model.shape().context;
     if let Some(stride) = options.stride.filter(|stride| *stride > context) {
-        let problem =
-            format!("is {stride}, but the model reads {context} tokens; give at most {context}");
+        let problem = format!(
+            "is {stride}, but the model reads {}; give at most {context}",
+            counted(context, "token")
+        );
         return Err(ConfigError::new("--stride", problem).into());
     }
     let directory = options.directory()?;
@@ -228,10 +231,10 @@ fn images(run: &Run, options: &Options) -> anyhow::Result<()> {
         found => found?,
     };
     cli::print(&format!(
-        "{}\n{} images of {} classes\n  {}\n  loss {:.4} nats\nreport: {}",
+        "{}\n{} of {}\n  {}\n  loss {:.4} nats\nreport: {}",
         run.describe(&found.checkpoint),
-        found.found.len(),
-        found.classes.len(),
+        counted(found.found.len(), "image"),
+        counted(found.classes.len(), "class"),
         found.accuracies().join("\n  "),
         found.loss,
         directory.join(IMAGES_REPORT).display()

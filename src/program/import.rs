@@ -10,6 +10,7 @@ use residual_zoo::drive::fetch_model;
 use residual_zoo::exchange::{ImportOptions, import as read};
 use residual_zoo::report::si;
 use residual_zoo::runs::{Error as RunError, run_dir};
+use residual_zoo_system::counted;
 
 /// Make a run out of a model of another project: GPT-2 of Hugging Face, nanoGPT, TokenFormer
 ///
@@ -56,7 +57,7 @@ pub fn import(options: Options) -> anyhow::Result<()> {
     )?;
     // Checks before anything is downloaded.
     if !run_dir::is_free(&run)? {
-        return Err(RunError::RunExists(run).into());
+        return Err(RunError::run_exists(run).into());
     }
     let directory = fetch_model(&path, &cli::stop_on_signal()?)?;
     let options = ImportOptions {
@@ -71,11 +72,11 @@ pub fn import(options: Options) -> anyhow::Result<()> {
         cli::print(&format!("note: {note}"))?;
     }
     cli::print(&format!(
-        "{}: {}, {} parameters for {} token ids\nrun: {}",
+        "{}: {}, {} parameters for {}\nrun: {}",
         imported.kind,
         imported.config.model.name(),
         si(imported.parameters() as f64),
-        imported.tokenizer.vocab_size(),
+        counted(imported.tokenizer.vocab_size(), "token id"),
         run.display()
     ))?;
     Ok(())

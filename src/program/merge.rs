@@ -7,6 +7,7 @@ use residual_zoo::backend::BackendKind;
 use residual_zoo::report::si;
 use residual_zoo::runs::run_dir;
 use residual_zoo::{cli, experiment};
+use residual_zoo_system::counted;
 
 /// Make one TokenFormer of two, with the parameter tokens of both
 ///
@@ -48,8 +49,9 @@ pub fn merge(options: Options) -> anyhow::Result<()> {
         experiment::merge((&a, &b), &run, value_scale, (BackendKind::first()?, None))?;
     let ids = run_dir::read_tokenizer(&run)?.vocab_size();
     cli::print(&format!(
-        "{name}, {} parameters for {ids} token ids\nrun: {}",
+        "{name}, {} parameters for {}\nrun: {}",
         si(parameters as f64),
+        counted(ids, "token id"),
         run.display()
     ))?;
     Ok(())

@@ -28,7 +28,7 @@ use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, DataArgs, ExperimentArgs};
 use residual_zoo::core::ConfigError;
-use residual_zoo::data::{DataConfig, Source, TokenizerConfig, is_on_hub, read_utf8};
+use residual_zoo::data::{DataConfig, Source, Tokenizer, TokenizerConfig, is_on_hub, read_utf8};
 use residual_zoo::drive::{Basis, Error as DriveError};
 use residual_zoo::lab::{Error, ExperimentFile, long_warm_ups};
 use residual_zoo::report::si;
@@ -195,7 +195,7 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
     }
     if config.exists() || config.extension().is_some_and(|ending| ending == "ron") {
         let read = RunConfig::read(config).map_err(|error| not_a_run(config, error));
-        return read.map(|read| with_tokenizer_beside(read, config));
+        return Ok(with_tokenizer_beside(read?, config)?);
     }
     let Some(text) = builtin::run_file(config) else {
         let name = config.display().to_string();
@@ -242,7 +242,11 @@ fn read_set(path: &Path, set: &[String]) -> anyhow::Result<RunConfig> {
 }
 
 /// Returns the config in the file `path` of a run, with the tokenizer beside it. The run may have been moved.
-fn with_tokenizer_beside(mut config: RunConfig, path: &Path) -> RunConfig {
+///
+/// # Errors
+///
+/// That tokenizer is needed and cannot be read.
+fn with_tokenizer_beside(mut config: RunConfig, path: &Path) -> Result<RunConfig, RunError> {
     let beside = path.with_file_name("tokenizer.json");
     if let TokenizerConfig::File(file) = &mut config.data.tokenizer
         && path.ends_with("config.ron")
@@ -250,9 +254,13 @@ fn with_tokenizer_beside(mut config: RunConfig, path: &Path) -> RunConfig {
         && !file.exists()
         && beside.exists()
     {
+        let run = path.parent().unwrap_or(path);
+        // Says where it can be found again.
+        let read = Tokenizer::train(&TokenizerConfig::File(beside.clone()), &[]);
+        read.map_err(|error| run_dir::tokenizer_error(run, error))?;
         *file = beside;
     }
-    config
+    Ok(config)
 }
 
 /// The origin of a model that was not trained in the directory of its run.

@@ -245,7 +245,8 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
 /// Returns the vocabulary of each run. The run's config is valid with it.
 fn bases(runs: &[(String, RunConfig)]) -> anyhow::Result<Vec<Basis>> {
     let data: Vec<_> = runs.iter().map(|(_, config)| &config.data).collect();
-    let bases = Basis::of_each(&data, &Interrupter::new())?;
+    let bases = Basis::of_each(&data, &Interrupter::new())?.into_iter();
+    let bases: Vec<Basis> = bases.map(|(basis, _)| basis).collect();
     for ((name, config), basis) in runs.iter().zip(&bases) {
         let valid = config.validate(basis.vocabulary);
         valid.map_err(|error| match runs.len() {

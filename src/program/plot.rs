@@ -49,7 +49,7 @@ pub fn plot(options: Options) -> anyhow::Result<()> {
     for run in &options.runs {
         // Reports a path that is not a run before its metrics are missing.
         let config = run_dir::read_config(run)?;
-        let config = with_tokenizer_beside(config, &run.join(run_dir::CONFIG));
+        let config = with_tokenizer_beside(config, &run.join(run_dir::CONFIG))?;
         runs.push((curve(run, &config)?, config.data));
     }
     let y = vertical(&options, &mut runs)?;

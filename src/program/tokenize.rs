@@ -9,6 +9,7 @@ use residual_zoo::core::ConfigError;
 use residual_zoo::data::{DataConfig, Examples, Source, TokenizerConfig};
 use residual_zoo::drive::store_corpus;
 use residual_zoo::report::{si, sig};
+use residual_zoo_system::counted;
 
 use super::read_config;
 
@@ -89,7 +90,7 @@ pub fn tokenize(options: Options) -> anyhow::Result<()> {
     if let Some(cache) = config.cache_directory() {
         cli::print(&format!("cache: {}", cache.display()))?;
     }
-    cli::print(&format!("{ids} token ids{fewer}"))?;
+    cli::print(&format!("{}{fewer}", counted(ids, "token id")))?;
     cli::print(&format!(
         "{} training and {} validation tokens",
         count(&corpus.train),

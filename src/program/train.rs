@@ -20,6 +20,7 @@ use residual_zoo::train::team::{self, Team};
 use residual_zoo::train::{FirstWeights, Interrupter, RunOptions, Summary};
 use residual_zoo::{ModelConfig, RunConfig, Zoo};
 use residual_zoo_system::console::print;
+use residual_zoo_system::counted;
 use residual_zoo_system::signals::on_stop;
 use residual_zoo_system::team::{Membership, join, local_rank};
 
@@ -237,7 +238,7 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         (_, Some(run)) => {
             let config = run_dir::read_config(run)?;
             (
-                with_tokenizer_beside(config, &run.join("config.ron")),
+                with_tokenizer_beside(config, &run.join("config.ron"))?,
                 run.clone(),
             )
         }
@@ -416,15 +417,10 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
         format!("{}: {examples}", config.data.source),
         format!(
             "{} of {most}{} {units}: {most}{} {units}{passes}",
-            number(train.steps, "step", "steps"),
+            counted(train.steps, "step"),
             si(config.tokens_per_step() as f64),
             si(tokens(config)),
         ),
     ];
     lines.join("\n")
-}
-
-/// Formats a number of things, such as `1 step`.
-fn number(count: usize, one: &str, several: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { several })
 }

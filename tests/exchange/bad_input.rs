@@ -168,7 +168,7 @@ fn settings_that_the_zoo_does_not_have_are_named() {
         (
             "\"n_layer\": 2",
             "\"n_layer\": 999999999999",
-            ["model", "parameters"],
+            ["model.n_layer", "at most 16777216"],
         ),
         (
             "\"vocab_size\": 271",

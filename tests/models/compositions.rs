@@ -185,7 +185,7 @@ fn a_layer_of_several_in_turn_can_be_set() {
     assert_eq!(model.layers[1].shape().n_layer, 3);
     let error = set("model.layers.2.n_layer=3").unwrap_err().to_string();
     assert!(
-        error.contains("the list has no entry `2`; its 2 entries are counted"),
+        error.contains("the list has no entry `2`; it has 2 entries, counted from 0"),
         "{error}"
     );
 }

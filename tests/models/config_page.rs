@@ -8,27 +8,20 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 
+use residual_zoo::compose::List;
 use residual_zoo::core::Mup;
 use residual_zoo::data::{
     CopyConfig, DataConfig, FolderConfig, ImagesConfig, RandAugment, ShapesConfig, SyntheticConfig,
 };
 use residual_zoo::experiment::Experiment;
-use residual_zoo::gpt2::{Gpt2Base, Gpt2Config};
+use residual_zoo::gpt2::Gpt2Base;
 use residual_zoo::lab::claims::{Close, Compared};
 use residual_zoo::lab::sweep::Halving;
 use residual_zoo::lab::{After, ChartSpec, Claim, RunSpec, Sweep, Vary};
-use residual_zoo::laurel::LaurelConfig;
 use residual_zoo::recurrent::RecurrentConfig;
 use residual_zoo::report::wrap;
-use residual_zoo::resnet::ResNetConfig;
-use residual_zoo::rmt::{RmtBase, RmtConfig};
+use residual_zoo::rmt::RmtBase;
 use residual_zoo::runs::{TrainConfig, parse_ron};
-use residual_zoo::streams::{
-    AttentionResidualConfig, DeepNormConfig, DenseConfig, DepthLstmCellConfig, DepthLstmConfig,
-    HighwayConfig, HyperConfig, InitialMixConfig, IterativeConfig, LayerScaleConfig, MhcConfig,
-    ReZeroConfig, SelfDependencyConfig, SkipInitConfig, TreeConfig, ValueResidualConfig,
-};
-use residual_zoo::tokenformer::TokenFormerConfig;
 use residual_zoo::vit::Patches;
 use residual_zoo::{Composition, ConnectionConfig, Zoo};
 use residual_zoo_testing::root;
@@ -50,14 +43,11 @@ the connections. This page is generated from the documentation of the source.
 
 ";
 
-/// The first sections of the page, in order. Other types follow in the order in which fields refer to them.
+/// The first sections of the page, in order. The architectures follow the second. Other types follow in the order in
+/// which fields refer to them.
 const FIRST: &[&str] = &[
     "RunConfig",
     "Written",
-    "Gpt2Config",
-    "RmtConfig",
-    "TokenFormerConfig",
-    "ResNetConfig",
     "PlacedConnection",
     "ConnectionConfig",
     "LaurelConfig",
@@ -67,11 +57,18 @@ const FIRST: &[&str] = &[
     "Experiment",
 ];
 
-fn defaults() -> BTreeMap<&'static str, Value> {
+fn defaults() -> BTreeMap<String, Value> {
     fn value(of: impl Serialize) -> Value {
         serde_json::to_value(of).unwrap()
     }
-    BTreeMap::from([
+    let listed = |name: &str, all: Value| (format!("{name}Config"), all[name].clone());
+    let architectures = <Zoo as List>::NAMES.iter();
+    let architectures =
+        architectures.map(|(name, _)| listed(name, parsed::<Zoo>(&format!("{name}()"))));
+    let connections = ConnectionConfig::NAMES.iter();
+    let connections =
+        connections.map(|(name, _)| listed(name, parsed::<ConnectionConfig>(&format!("{name}()"))));
+    let others = [
         ("TrainConfig", value(TrainConfig::default())),
         ("DataConfig", value(DataConfig::default())),
         ("SyntheticConfig", value(SyntheticConfig::default())),
@@ -84,33 +81,6 @@ fn defaults() -> BTreeMap<&'static str, Value> {
             parsed::<ImagesConfig>("(set: Cifar10(\"\"))"),
         ),
         ("Patches", value(Patches::default())),
-        ("Gpt2Config", value(Gpt2Config::default())),
-        ("RmtConfig", value(RmtConfig::default())),
-        ("TokenFormerConfig", value(TokenFormerConfig::default())),
-        ("ResNetConfig", value(ResNetConfig::default())),
-        ("LaurelConfig", value(LaurelConfig::default())),
-        ("SkipInitConfig", value(SkipInitConfig::default())),
-        ("ReZeroConfig", value(ReZeroConfig::default())),
-        ("LayerScaleConfig", value(LayerScaleConfig::default())),
-        ("DeepNormConfig", value(DeepNormConfig::default())),
-        ("InitialMixConfig", value(InitialMixConfig::default())),
-        ("HighwayConfig", value(HighwayConfig::default())),
-        (
-            "SelfDependencyConfig",
-            value(SelfDependencyConfig::default()),
-        ),
-        ("DepthLstmConfig", value(DepthLstmConfig::default())),
-        ("DepthLstmCellConfig", value(DepthLstmCellConfig::default())),
-        ("TreeConfig", value(TreeConfig::default())),
-        ("IterativeConfig", value(IterativeConfig::default())),
-        ("DenseConfig", value(DenseConfig::default())),
-        ("HyperConfig", value(HyperConfig::default())),
-        ("MhcConfig", value(MhcConfig::default())),
-        (
-            "AttentionResidualConfig",
-            value(AttentionResidualConfig::default()),
-        ),
-        ("ValueResidualConfig", value(ValueResidualConfig::default())),
         ("RecurrentConfig", value(RecurrentConfig::default())),
         ("Halving", value(Halving::default())),
         (
@@ -146,7 +116,9 @@ fn defaults() -> BTreeMap<&'static str, Value> {
             "Close",
             parsed::<Close>("(quantity: \"\", run: \"\", than: \"\", within: 0)"),
         ),
-    ])
+    ];
+    let others = others.map(|(name, value)| (name.to_owned(), value));
+    architectures.chain(connections).chain(others).collect()
 }
 
 /// The value of a file with only the required fields.
@@ -230,7 +202,7 @@ fn without_targets(text: &str) -> String {
 
 struct Page {
     types: BTreeMap<String, Item>,
-    defaults: BTreeMap<&'static str, Value>,
+    defaults: BTreeMap<String, Value>,
     /// The sections that are still to be written.
     due: Vec<String>,
     written: Vec<String>,
@@ -239,10 +211,13 @@ struct Page {
 
 impl Page {
     fn write() -> String {
+        let architectures = <Zoo as List>::NAMES.iter();
+        let mut due: Vec<String> = FIRST.iter().copied().map(str::to_owned).collect();
+        due.splice(2..2, architectures.map(|(name, _)| format!("{name}Config")));
         let mut page = Self {
             types: types(),
             defaults: defaults(),
-            due: FIRST.iter().copied().map(str::to_owned).collect(),
+            due,
             written: Vec::new(),
             text: HEAD.into(),
         };
@@ -295,7 +270,7 @@ impl Page {
     /// The models; a macro writes their type.
     fn models(&mut self) {
         self.text += "## Models\n\nOne of these. A model of one architecture has the name of the architecture.\n\n| value | meaning |\n|---|---|\n";
-        for (name, about) in <Zoo as residual_zoo::compose::List>::NAMES {
+        for (name, about) in <Zoo as List>::NAMES {
             let config = self.link(&format!("{name}Config"));
             writeln!(self.text, "| `{name}`({config}) | {} |", about.trim()).unwrap();
         }

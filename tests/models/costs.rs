@@ -4,12 +4,13 @@
 
 use burn::backend::{Autodiff, Flex};
 use residual_zoo::ModelConfig as Zoo;
-use residual_zoo::core::{Architecture, Cost, Frame, ModelConfig, Vocabulary, params};
+use residual_zoo::core::{Architecture, Cost, Frame, ModelConfig, Vocabulary, check, params};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::LaurelConfig;
 use residual_zoo::recurrent::{Alpha, RecurrentConfig};
 use residual_zoo::rmt::RmtConfig;
 use residual_zoo::tokenformer::TokenFormerConfig;
+use residual_zoo_testing::zoo;
 use serde_json::Value;
 
 use crate::paper_tables::{
@@ -144,6 +145,117 @@ fn the_flops_of_a_recurrent_model_are_those_of_its_windows() {
             expected + of.embeddings_cost(7.into(), &frame)
         );
     }
+}
+
+/// The models of the tests, with a vocabulary.
+fn models() -> Vec<(Zoo, Vocabulary)> {
+    let text = [
+        zoo::architectures(),
+        zoo::connections(),
+        zoo::streams(),
+        zoo::compositions(),
+    ];
+    let text = text
+        .concat()
+        .into_iter()
+        .map(|(_, model)| (model, 37.into()));
+    let images = Vocabulary::of_images([3, 64, 64].into(), 5);
+    let vision = zoo::vision().into_iter().map(|(_, model)| (model, images));
+    text.chain(vision).collect()
+}
+
+/// The pointers to all whole numbers of a config.
+fn sizes(config: &Value) -> Vec<String> {
+    let inside = |name: String, part: &Value| {
+        sizes(part)
+            .into_iter()
+            .map(move |rest| format!("/{name}{rest}"))
+    };
+    match config {
+        Value::Number(number) if number.is_u64() => vec![String::new()],
+        Value::Array(parts) => {
+            let parts = parts.iter().enumerate();
+            parts
+                .flat_map(|(i, part)| inside(i.to_string(), part))
+                .collect()
+        }
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            fields
+                .flat_map(|(name, part)| inside(name.clone(), part))
+                .collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The config with `size` at each of the pointers.
+fn with(config: &Value, pointers: &[String], size: usize) -> Zoo {
+    let mut config = config.clone();
+    for pointer in pointers {
+        *config.pointer_mut(pointer).unwrap() = size.into();
+    }
+    serde_json::from_value(config).unwrap()
+}
+
+#[test]
+fn every_size_of_every_model_has_a_bound() {
+    for (model, _) in models() {
+        let config = serde_json::to_value(&model).unwrap();
+        for pointer in sizes(&config) {
+            let names = pointer
+                .split('/')
+                .filter(|name| !name.starts_with(char::is_uppercase));
+            let path = names.collect::<Vec<_>>().join(".");
+            let error = with(&config, &[pointer], check::MOST + 1)
+                .validate()
+                .unwrap_err();
+            assert_eq!(error.field, path.trim_start_matches('.'));
+            assert_eq!(error.problem, "is 16777217; it must be at most 16777216");
+        }
+    }
+}
+
+#[test]
+fn costs_of_the_largest_sizes_do_not_overflow() {
+    let mut checked = 0;
+    for (model, vocabulary) in models() {
+        let largest = match vocabulary.image() {
+            Some(_) => vocabulary,
+            None => check::MOST.into(),
+        };
+        let config = serde_json::to_value(&model).unwrap();
+        let mut possible = sizes(&config);
+        // The larger these are, the lower is the cost.
+        possible.retain(|pointer| {
+            let name = pointer.rsplit('/').next().unwrap();
+            !["block", "dilation", "period"].contains(&name)
+        });
+        let mut grow = |pointers: &[String]| {
+            let powers = (6..=24).map(|power| with(&config, pointers, 1 << power));
+            let valid = powers.filter(|large| {
+                let valid = large.validate();
+                valid.and_then(|()| large.reads(largest)).is_ok()
+            });
+            let costs = valid.map(|large| large.cost(largest));
+            let costs: Vec<_> = costs
+                .map(|cost| (cost.params.total(), cost.forward_flops))
+                .collect();
+            // An overflow would make a count smaller.
+            for pair in costs.windows(2) {
+                let ((params, flops), (more_params, more_flops)) = (pair[0], pair[1]);
+                // A model of so many parameters is refused, whatever its FLOPs.
+                let refused = more_params > 1_000_000_000_000;
+                let grows = params <= more_params && (refused || flops <= more_flops);
+                assert!(grows, "{model:?}, {pointers:?}: {pair:?}");
+            }
+            checked += costs.len();
+            !costs.is_empty()
+        };
+        possible.retain(|pointer| grow(std::slice::from_ref(pointer)));
+        grow(&possible);
+    }
+    assert!(checked > 5000, "only {checked} valid models");
 }
 
 #[test]

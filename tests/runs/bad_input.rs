@@ -133,15 +133,28 @@ fn sizes_beyond_any_machine_are_named_at_once() {
         command.args(["--set", assignment]);
         command
     };
-    fails(&mut set("model.n_head=1000000000000"), 2, &["model.n_head"]);
-    for assignment in [
-        "model.n_layer=1000000000000",
-        "model.width=100000000",
-        "model.width=18446744073709551614",
-        "model.context=100000000000000",
+    for (field, size) in [
+        ("model.n_head", "1000000000000"),
+        ("model.n_layer", "1000000000000"),
+        ("model.width", "100000000"),
+        ("model.width", "18446744073709551614"),
+        ("model.context", "100000000000000"),
+        ("model.layers.0.context", "100000000000000"),
     ] {
-        fails(&mut set(assignment), 2, &["model", "parameters"]);
+        let says = format!(
+            "`model.{}`: is {size}; it must be at most 16777216",
+            field.rsplit('.').next().unwrap()
+        );
+        fails(&mut set(&format!("{field}={size}")), 2, &[&says]);
     }
+    // Each size is possible, but not all of them together.
+    let mut all = set("model.n_layer=16777216");
+    all.args(["--set", "model.width=16777216"]);
+    fails(
+        &mut all,
+        2,
+        &["`model`: has", "parameters, which fit on no machine"],
+    );
     fails(&mut set("train.batch=100000000000"), 2, &["train.batch"]);
     fails(
         &mut set("data.source.tokens=100000000000000"),

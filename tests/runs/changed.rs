@@ -329,6 +329,37 @@ fn checkpoints_that_are_deleted_are_reported_and_made_again() {
 }
 
 #[test]
+fn files_that_are_deleted_while_a_run_trains_are_written_again_at_the_next_checkpoint() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let child = start(&mut endless(&run, 20));
+    wait_for(&run, 5);
+    let names = ["config.ron", "data.json", "history.jsonl", "tokenizer.json"];
+    let before = names.map(|name| fs::read(run.join(name)).unwrap());
+    for name in names {
+        fs::remove_file(run.join(name)).unwrap();
+    }
+    let are_back = || names.iter().all(|name| run.join(name).exists());
+    assert!(wait(|| are_back().then_some(())).is_some());
+    let shown = stop(child, "-TERM");
+    for (name, before) in names.iter().zip(before) {
+        assert_eq!(fs::read(run.join(name)).unwrap(), before, "{name}");
+        let note = format!("{name} has vanished while the run trains; it was written again");
+        assert_eq!(shown.matches(&note).count(), 1, "{shown}");
+    }
+    // A run that continues has all of its starts.
+    let child = start(&mut resume(&run));
+    wait_for(&run, 5);
+    let history = run.join("history.jsonl");
+    fs::remove_file(&history).unwrap();
+    assert!(wait(|| history.exists().then_some(())).is_some());
+    let shown = stop(child, "-TERM");
+    assert!(shown.contains("history.jsonl has vanished"), "{shown}");
+    assert_eq!(run_dir::read_history(&run).unwrap().len(), 2);
+    assert_whole(&run);
+}
+
+#[test]
 fn a_lock_that_is_deleted_ends_the_run_and_is_named() {
     let scratch = Scratch::new();
     let run = scratch.path("run");
@@ -496,31 +527,6 @@ fn starts_that_failed_do_not_make_a_config_an_edited_one() {
         2,
         &["has lost its config.ron; restore it"],
     );
-}
-
-#[test]
-fn another_tokenizer_is_refused_and_a_lost_one_is_written_again() {
-    let scratch = Scratch::new();
-    let run = scratch.path("run");
-    let file = config(&scratch, MODELS[0].1);
-    ok(train(&file, &run).args(["--set", "train.steps=12"]));
-    let path = run.join("tokenizer.json");
-    let own = fs::read_to_string(&path).unwrap();
-    let mut json: serde_json::Value = serde_json::from_str(&own).unwrap();
-    json["words"].as_array_mut().unwrap().reverse();
-    for other in [json.to_string(), String::new()] {
-        fs::write(&path, other).unwrap();
-        for mut command in [resume(&run), train(&file, &run)] {
-            fails(
-                command.args(["--set", "train.steps=14"]),
-                2,
-                &["tokenizer.json: ", "restore it, or delete it"],
-            );
-        }
-    }
-    fs::remove_file(&path).unwrap();
-    ok(resume(&run).args(["--set", "train.steps=14"]));
-    assert_eq!(fs::read_to_string(&path).unwrap(), own);
 }
 
 #[test]

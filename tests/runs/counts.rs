@@ -216,6 +216,159 @@ fn a_check_trains_nothing_and_says_what_would_be_trained() {
 }
 
 #[test]
+fn the_check_of_an_experiment_finds_what_would_fail_at_the_start() {
+    let scratch = Scratch::new();
+    let text = scratch.file("text.txt", "to be or not to be ".repeat(40));
+    let of = |fields: &str, run: &str| {
+        let text = format!(
+            "(title: \"t\", data: (source: Path({text:?}), tokenizer: Bytes), train: (steps: 2, batch: 1), \
+             columns: [\"valid_loss\"], {fields} runs: [\
+             (name: \"short\", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16)), \
+             (name: \"long\", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 80), {run})])"
+        );
+        scratch.file("experiment.ron", text)
+    };
+    let window = "`long`: the validation text has 76 tokens, but a window needs 81";
+    let point = "short, context 80`: the validation text has";
+    let sweep = "sweep: (over: [(field: \"model.context\", values: Grid([16, 80]))], seeds: [7], tuned: true),";
+    let tasks = scratch.file(
+        "words.jsonl",
+        format!("{{\"text\": \"a {}\"}}\n", "b".repeat(80)),
+    );
+    let tasks = format!("tasks: [(name: \"words\", kind: \"lambada\", file: {tasks:?})],");
+    let shorter = "set: [\"train.time=20\"]";
+    for (fields, run, says) in [
+        ("", "", window),
+        (sweep, "", point),
+        (&tasks, shorter, "document 0 of words"),
+    ] {
+        let file = of(fields, run);
+        for check in [&["--check"][..], &[]] {
+            fails(
+                outside(&scratch, "experiment").arg(&file).args(check),
+                2,
+                &[says],
+            );
+        }
+    }
+    // Nothing is trained before the error.
+    assert!(!scratch.path("runs").exists());
+    let huge = "set: [\"model.width=100000\", \"train.time=20\"]";
+    let huge = ok(outside(&scratch, "experiment")
+        .arg(of("", huge))
+        .arg("--check"));
+    assert!(
+        huge.contains("note: `long` cannot be trained here: it needs at least"),
+        "{huge}"
+    );
+    let file = of("", shorter);
+    ok(outside(&scratch, "experiment").arg(&file).arg("--check"));
+    fs::create_dir_all(scratch.path("runs/experiments/experiment")).unwrap();
+    fs::write(scratch.path("runs/experiments/experiment/mine.txt"), "mine").unwrap();
+    let mut taken = outside(&scratch, "experiment");
+    fails(taken.arg(&file).arg("--check"), 2, &["mine.txt"]);
+}
+
+#[test]
+fn options_without_effect_on_counts_are_refused() {
+    let scratch = Scratch::new();
+    let file = scratch.file(
+        "counted.ron",
+        "(title: \"t\", count: 10, columns: [\"parameters\"], \
+         runs: [(name: \"a\", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 8))])",
+    );
+    let file = file.to_str().unwrap();
+    for (name, option) in [
+        ("rmt_resources", ["--seeds", "3"]),
+        ("rmt_resources", ["--set", "model.n_layer=3"]),
+        ("laurel_latency", ["--set", "train.steps=5"]),
+        (file, ["--set", "train.steps=5"]),
+        (file, ["--set", "data.tokenizer=Bytes"]),
+        (file, ["--seeds", "1"]),
+    ] {
+        let says = format!("`{}`: has no effect, because ", option.join(" "));
+        for check in [&["--check"][..], &[]] {
+            let mut command = outside(&scratch, "experiment");
+            fails(
+                command.arg(name).args(option).args(check),
+                2,
+                &[&says, "leave it out"],
+            );
+        }
+    }
+    for (name, option) in [
+        ("laurel_latency", ["--seeds", "2"]),
+        (file, ["--set", "model.n_layer=2"]),
+    ] {
+        let mut command = outside(&scratch, "experiment");
+        ok(command.arg(name).args(option).arg("--check"));
+    }
+}
+
+#[test]
+fn missing_data_are_named_with_the_option_that_gives_them() {
+    let scratch = Scratch::new();
+    let text = scratch.file("text.txt", "to be or not to be ".repeat(400));
+    let data = ["--data", text.to_str().unwrap()];
+    let cpu = ["--scale", "cpu", data[0], data[1]];
+    let paper = ["--scale", "paper", data[0], data[1]];
+    let swept = [
+        "--scale",
+        "cpu",
+        data[0],
+        data[1],
+        "--over",
+        "train.z_loss=0,1",
+    ];
+    for (command, name, options, says) in [
+        (
+            "experiment",
+            "recurrent_image",
+            &[][..],
+            "give the data with `--data PATH`",
+        ),
+        (
+            "experiment",
+            "recurrent_image",
+            &["--jobs", "2"],
+            "give the data with `--data PATH`",
+        ),
+        (
+            "experiment",
+            "tokenformer_merge",
+            &cpu,
+            "give the new data with `--new-data PATH`",
+        ),
+        (
+            "experiment",
+            "rmt_scaling",
+            &paper,
+            "give a tokenizer with `--tokenizer NAME|PATH`",
+        ),
+        (
+            "experiment",
+            "zero_shot",
+            &cpu,
+            "give the task with `--task wikitext=FILE`",
+        ),
+        (
+            "sweep",
+            "tokenformer_merge",
+            &swept,
+            "change `new_data` in the file",
+        ),
+    ] {
+        let mut command = outside(&scratch, command);
+        fails(
+            command.arg(name).args(options),
+            2,
+            &["does not exist", says],
+        );
+    }
+    assert!(!scratch.path("runs").exists());
+}
+
+#[test]
 fn plan_and_check_name_the_scale_and_plan_notes_passes() {
     let plan = ok(zoo("plan").arg("rmt_scaling"));
     assert!(plan.starts_with("scale paper\n\nrun "), "{plan}");

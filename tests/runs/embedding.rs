@@ -113,7 +113,11 @@ fn what_is_no_run_or_cannot_be_built_is_an_error() {
     let config = directory.join("config.ron");
     let good = fs::read_to_string(&config).unwrap();
     for (from, to, says) in [
-        ("n_layer: 2", "n_layer: 1000000000", "fit on no machine"),
+        (
+            "n_layer: 2",
+            "n_layer: 1000000000",
+            "model.n_layer`: is 1000000000; it must be at most 16777216",
+        ),
         ("n_head: 2", "n_head: 0", "n_head"),
         ("width: 32", "width: 33", "n_head"),
     ] {

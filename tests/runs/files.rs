@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use residual_zoo_testing::program::{SMOKE, Scratch, fails, ok, run, text, zoo};
+use residual_zoo_testing::runs::{MODELS, config, resume, train};
 
 /// A command with its own cache.
 fn with_cache(scratch: &Scratch, command: &str) -> Command {
@@ -165,6 +166,91 @@ fn a_run_continues_with_its_own_tokenizer_where_the_file_has_moved() {
         .arg("run"));
     let said = ok(&mut resumed(&scratch, "run"));
     assert!(said.contains("step 5/5"), "{said}");
+}
+
+#[test]
+fn every_command_says_where_a_lost_tokenizer_is_found_again() {
+    let scratch = Scratch::new();
+    scratch.file(
+        "t.txt",
+        "to be or not to be, that is the question\n".repeat(150),
+    );
+    ok(&mut trained(&scratch, "t.txt", "chars", "run"));
+    let own = fs::read(scratch.path("run/tokenizer.json")).unwrap();
+    fs::copy(scratch.path("run/tokenizer.json"), scratch.path("tok.json")).unwrap();
+    ok(&mut trained(&scratch, "t.txt", "tok.json", "of-file"));
+    let words = |command: &str| {
+        let mut words = command.split(' ');
+        let mut command = with_cache(&scratch, words.next().unwrap());
+        command.current_dir(scratch.path("")).args(words);
+        command
+    };
+    for run in ["run", "of-file"] {
+        let file = scratch.path(run).join("tokenizer.json");
+        let again = format!("`residual-zoo train --resume {run} --allow-paths` writes it again");
+        for damage in ["cannot be read", "is missing"] {
+            match damage {
+                "is missing" => fs::remove_file(&file).unwrap(),
+                _ => fs::write(&file, "{").unwrap(),
+            }
+            for command in [
+                "generate R",
+                "describe R",
+                "train --resume R",
+                "serve R",
+                "export --to hf R e",
+            ] {
+                let problem = format!("{run}/tokenizer.json: {damage}");
+                let mut command = words(&command.replace('R', run));
+                fails(&mut command, 2, &[&problem, "restore it, or ", &again]);
+            }
+        }
+        // The remedy works, also for a run that has finished.
+        ok(&mut words(&format!(
+            "train --resume {run} --allow-paths --no-tui"
+        )));
+        assert_eq!(fs::read(&file).unwrap(), own);
+    }
+    // The file of which it was made has moved too.
+    fs::remove_file(scratch.path("tok.json")).unwrap();
+    fs::write(scratch.path("of-file/tokenizer.json"), "{").unwrap();
+    for command in [
+        "generate of-file",
+        "describe of-file",
+        "train --resume of-file",
+        "train of-file/config.ron",
+    ] {
+        let says = [
+            "of-file/tokenizer.json: cannot be read",
+            "and put tok.json back",
+        ];
+        fails(&mut words(command), 2, &says);
+    }
+}
+
+#[test]
+fn another_tokenizer_is_refused_and_a_lost_one_is_written_again() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let file = config(&scratch, MODELS[0].1);
+    ok(train(&file, &run).args(["--set", "train.steps=12"]));
+    let path = run.join("tokenizer.json");
+    let own = fs::read_to_string(&path).unwrap();
+    let mut json: serde_json::Value = serde_json::from_str(&own).unwrap();
+    json["words"].as_array_mut().unwrap().reverse();
+    for other in [json.to_string(), String::new()] {
+        fs::write(&path, other).unwrap();
+        for mut command in [resume(&run), train(&file, &run)] {
+            fails(
+                command.args(["--set", "train.steps=14"]),
+                2,
+                &["tokenizer.json: ", "restore it, or delete it"],
+            );
+        }
+    }
+    fs::remove_file(&path).unwrap();
+    ok(resume(&run).args(["--set", "train.steps=14"]));
+    assert_eq!(fs::read_to_string(&path).unwrap(), own);
 }
 
 #[test]

@@ -508,7 +508,7 @@ fn a_checkpoint_is_of_the_step_in_its_name() {
 fn a_context_that_the_checkpoint_has_not_is_refused_before_it_is_allocated() {
     let scratch = Scratch::new();
     let own = trained(&scratch, "own");
-    edit(&own, "context: 16", "context: 100000000");
+    edit(&own, "context: 16", "context: 10000000");
     fails(
         zoo("generate").arg(&own),
         2,

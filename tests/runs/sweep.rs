@@ -95,6 +95,25 @@ fn the_best_point_is_found_marked_and_warned_of_at_an_edge() {
     for assignment in &set {
         assert!(line.contains(&format!("--set {assignment}")), "{line}");
     }
+    // The table has the values of every point, and the directories that are printed for the best.
+    let csv = fs::read_to_string(directory.join("results.csv")).unwrap();
+    let columns = "run,train.learning_rate,train.batch,seed,directory,";
+    assert!(
+        csv.starts_with(columns) && csv.lines().count() == 1 + 8 * 2,
+        "{csv}"
+    );
+    let places = shown.lines().filter_map(|line| line.strip_prefix("  in "));
+    let places: Vec<&str> = places.collect();
+    assert_eq!(places.len(), 2, "{shown}");
+    for place in places {
+        assert!(scratch.path(place).join("config.ron").exists(), "{place}");
+        let values: Vec<&str> = set
+            .iter()
+            .map(|set| set.split_once('=').unwrap().1)
+            .collect();
+        let line = csv.lines().find(|line| line.contains(place)).unwrap();
+        assert!(line.contains(&format!(",{},", values.join(","))), "{line}");
+    }
     // A batch of two values is always at an edge.
     assert!(
         shown.contains("end of its range; extend the range"),
@@ -304,12 +323,36 @@ fn claims_are_judged_on_each_models_best_with_other_seeds() {
         assert!(report.contains(part), "{part}");
     }
     let csv = fs::read_to_string(directory.join("results.csv")).unwrap();
+    let head = csv.lines().next().unwrap();
+    let columns = "run,train.learning_rate,seed,directory,";
     assert!(
-        csv.lines().next().unwrap().contains("learning rate"),
+        head.starts_with(columns) && head.contains("learning rate"),
         "{csv}"
     );
-    let csv = fs::read_to_string(directory.join("sweep.csv")).unwrap();
-    assert_eq!(csv.lines().count(), 1 + 2 * 3);
+    let sweep = fs::read_to_string(directory.join("sweep.csv")).unwrap();
+    assert_eq!(sweep.lines().count(), 1 + 2 * 3);
+    assert!(sweep.starts_with(columns), "{sweep}");
+    // Each line names the directory of its run.
+    let runs = [(&csv, 2 * 2), (&sweep, 2 * 3)].map(|(csv, count)| {
+        let lines = csv.lines().skip(1).take(count);
+        let runs: Vec<PathBuf> = lines
+            .map(|line| line.split(',').nth(3).unwrap().into())
+            .collect();
+        assert!(
+            runs.iter().all(|run| run.join("config.ron").exists()),
+            "{csv}"
+        );
+        runs
+    });
+    let shown = ok(&mut command);
+    let places = shown.lines().filter_map(|line| line.strip_prefix("  in "));
+    let places: Vec<PathBuf> = places.map(Into::into).collect();
+    let (of_sweep, best) = places.split_at(2);
+    assert!(
+        of_sweep.iter().all(|place| runs[1].contains(place)),
+        "{shown}"
+    );
+    assert!(best.len() == 1 && runs[0].contains(&best[0]), "{shown}");
 }
 
 #[test]
@@ -610,7 +653,12 @@ fn two_processes_on_one_pool_share_the_runs() {
 fn times_beside_other_runs_are_not_reported() {
     for (jobs, is_timed) in [("1", true), ("2", false)] {
         let scratch = Scratch::new();
-        ok(shared(&scratch).args(["--jobs", jobs]));
+        for force in [&[][..], &["--force"]] {
+            let shown = ok(shared(&scratch).args(["--jobs", jobs]).args(force));
+            // A line when a run begins, and one when it ends.
+            assert_eq!(shown.matches(" …\n").count(), 4, "{shown}");
+            assert_eq!(shown.matches("trained in").count(), 4, "{shown}");
+        }
         // The same command alone finds the same runs.
         ok(&mut shared(&scratch));
         let found = results(&scratch.path("out").join("four"));
@@ -684,8 +732,17 @@ fn workers_end_with_the_process_that_started_them() {
 #[test]
 fn a_stop_of_several_processes_says_how_to_continue() {
     let scratch = Scratch::new();
+    let file = scratch.path("four.ron");
+    drop(shared(&scratch));
+    let four = fs::read_to_string(&file).unwrap();
+    let (before, after) = four.split_once("runs: [").unwrap();
+    let short = "(name: \"short\", model: Gpt2(n_layer: 1, n_head: 1, width: 4, context: 8), set: [\"train.steps=2\"]),";
+    let long = before.replacen("train: (steps: ", "train: (steps: 100000", 1);
+    assert_ne!(before, long);
+    fs::write(&file, format!("{long}runs: [{short}{after}")).unwrap();
+    ok(shared(&scratch).args(["--only", "short"]));
     let mut command = shared(&scratch);
-    command.args(["--jobs", "2", "--set", "train.steps=1000000"]);
+    command.args(["--jobs", "2"]);
     let process = command.spawn().unwrap();
     wait_for(&scratch.path("out").join("pool"), 2);
     signal(&process, "-INT");
@@ -696,6 +753,18 @@ fn a_stop_of_several_processes_says_how_to_continue() {
         said.ends_with("stopped; to continue: repeat the command\n"),
         "{said}"
     );
+    // The report has the runs that were trained before.
+    let found = results(&scratch.path("out").join("four"));
+    let observations = found["observations"].as_array().unwrap();
+    assert!(
+        observations.iter().any(|found| found["run"] == "short"),
+        "{found}"
+    );
+    assert!(
+        observations.iter().all(|found| found["run"] == "short"),
+        "{found}"
+    );
+    assert_eq!(found["missing"].as_array().unwrap().len(), 4, "{found}");
 }
 
 #[test]
@@ -705,7 +774,7 @@ fn errors_name_the_option_or_the_place_in_the_file() {
     for (options, says) in [
         (
             vec!["--over", "train.batch=0,4"],
-            vec!["run `", "`, --over train.batch=0: train.batch`: is 0"],
+            vec!["run `", "`, --over train.batch=0: train.batch: is 0"],
         ),
         (
             vec!["--over", "train.batch=4,x"],

@@ -62,6 +62,34 @@ fn a_key_and_ctrl_c_stop_a_run_with_a_checkpoint() {
 }
 
 #[test]
+fn lines_about_runs_are_cut_between_words() {
+    let scratch = Scratch::new();
+    let name = "word ".repeat(20);
+    let model = "Gpt2(n_layer: 1, n_head: 1, width: 4, context: 8)";
+    let text = format!(
+        "(title: \"t\", data: (source: Synthetic(tokens: 3000)), columns: [\"valid_loss\"], \
+         train: (steps: 2, warmup: 1, validate_batches: 1), runs: [(name: {:?}, model: {model})])",
+        name.trim()
+    );
+    for jobs in ["1", "2"] {
+        let mut command = zoo("experiment");
+        command.arg(scratch.file("long.ron", &text));
+        command
+            .arg("--runs")
+            .arg(scratch.path(jobs))
+            .args(["--jobs", jobs]);
+        let status = scratch.path(&format!("status{jobs}"));
+        let (status, shown) = Terminal::open(&command, &status).end();
+        assert!(status.success(), "{shown}");
+        let line = "word word word word word word word\r\n  word word";
+        assert!(
+            shown.contains(line) && shown.contains("validation loss"),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
 fn a_second_ctrl_c_ends_a_long_step_at_once() {
     let scratch = Scratch::new();
     // A key that arrives before the first step stops the run there. Then the next attempt waits longer.

@@ -11,7 +11,7 @@ use residual_zoo_data::DataError;
 use residual_zoo_drive::Error as DriveError;
 use residual_zoo_exchange::Error as ExchangeError;
 use residual_zoo_lab::{Error, of_comparison};
-use residual_zoo_runs::{Error as RunError, asks_for_a_place, at_its_place};
+use residual_zoo_runs::{Error as RunError, OtherPlace};
 use residual_zoo_system::console::warn;
 use residual_zoo_system::signals::{on_stop, on_suspension};
 use residual_zoo_system::terminal::is_gone;
@@ -51,29 +51,45 @@ pub fn options<P: clap::Parser>() -> Result<P, ExitCode> {
 /// for example because the disk is full. A command that was stopped before its end has the code that shells expect,
 /// even if it has saved its work: 128 plus the number of the signal.
 pub fn report(result: anyhow::Result<()>) -> ExitCode {
-    let Err(error) = result else {
+    let Err(mut error) = result else {
         return ExitCode::SUCCESS;
     };
     if is_stop(&error) {
         warn(&error.to_string());
         return ExitCode::from(stopped_by());
     }
-    let message = remedied(&error.to_string());
-    let place = asks_for_a_place(&message).then(place).flatten();
-    let place = place.map_or(String::new(), |place| format!(", by {place}"));
-    warn(&format!("error: {}{place}", short_numbers(&message)));
+    set_remedies(&mut error);
+    warn(&format!("error: {}", short_numbers(&error.to_string())));
     ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
 }
 
-/// Returns the message with remedies that the running command has.
-fn remedied(message: &str) -> String {
+/// Gives an error the remedies that the running command has.
+fn set_remedies(error: &mut anyhow::Error) {
+    let Some(error) = of_run(error) else { return };
     let mut arguments = arguments();
-    match arguments.next().as_deref() {
-        Some("train") if arguments.any(|it| it == "--resume" || it.starts_with("--resume=")) => {
-            at_its_place(message)
-        }
-        Some("compare") => of_comparison(message),
-        _ => message.to_owned(),
+    let command = arguments.next();
+    if command.as_deref() == Some("compare") {
+        of_comparison(error);
+    }
+    let is_resume = |it: &String| it == "--resume" || it.starts_with("--resume=");
+    if let (_, Some(chosen)) = error.remedies() {
+        *chosen = match command.as_deref() {
+            Some("train") if arguments.any(|it| is_resume(&it)) => OtherPlace::Fixed,
+            _ => place().map_or(OtherPlace::Free, OtherPlace::By),
+        };
+    }
+}
+
+/// Returns the error of a run, if it is one.
+fn of_run(error: &mut anyhow::Error) -> Option<&mut RunError> {
+    if error.is::<RunError>() {
+        error.downcast_mut()
+    } else if error.is::<DriveError>() {
+        error.downcast_mut::<DriveError>()?.of_run()
+    } else if error.is::<ExchangeError>() {
+        error.downcast_mut::<ExchangeError>()?.of_run()
+    } else {
+        error.downcast_mut::<Error>()?.of_run()
     }
 }
 

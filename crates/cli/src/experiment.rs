@@ -16,17 +16,19 @@ use residual_zoo_system::harmless;
 use residual_zoo_train::Interrupter;
 
 use residual_zoo_lab::{
-    Error, Experiment, FinishedFile, INDEX, Missing, Options, Origin, REPORT, Results, Verdict,
-    check_pages, only, origin, unequal_budgets, write_index,
+    Error, Experiment, FinishedFile, INDEX, Missing, Observation, Options, Origin, REPORT, Results,
+    Verdict, check_pages, only, origin, unequal_budgets, write_index,
 };
 
 use crate::sweep::{explain_spread, note, refuse_swept, show};
 use crate::trial::try_models;
 use crate::{
-    BackendArgs, DataArgs, DisplayArgs, JobsArgs, example, fitted, print, report, stop_on_signal,
-    verdict, wrapped, write,
+    BackendArgs, DataArgs, DisplayArgs, JobsArgs, example, fitted, print, quoted_path, report,
+    stop_on_signal, verdict, wrapped, write,
 };
 use listing::{check_configs, list_runs};
+
+pub(crate) use given::check_is_here;
 
 pub use source::{Source, chosen_scale};
 
@@ -40,6 +42,14 @@ fn begun<C>(experiment: &Experiment<C>, scale: &str) -> String {
         text += ": too short for verdicts, only checks that everything works";
     }
     text
+}
+
+/// Returns the run with the lowest validation loss, and its directory; `None` if its results come from a file.
+fn best(observations: &[Observation]) -> Option<(&Observation, &Path)> {
+    let losses = observations.iter();
+    let losses = losses.filter_map(|found| Some((found.get("valid_loss")?, found)));
+    let (_, best) = losses.min_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some((best, best.directory.as_deref()?))
 }
 
 /// Returns the page of an experiment that is published to a directory.
@@ -159,26 +169,13 @@ impl ExperimentArgs {
         refuse_swept(experiment.sweep.as_ref(), &self.set)?;
         let all = experiment.plan(&self.set)?;
         let planned = only(&self.only, &all)?;
-        let has_configs = planned.iter().any(|run| run.config.is_some());
-        if let (Some(set), false) = (self.set.first(), has_configs) {
-            let problem = "has no effect, because this experiment trains nothing; leave it out";
-            return Err(ConfigError::new(format!("--set {set}"), problem).into());
-        }
-        if self.results.is_some() && experiment.count.is_some() {
-            let problem = "has no effect, because this experiment trains nothing; leave it out";
-            return Err(ConfigError::new("--results", problem).into());
-        }
+        self.check_effect(&experiment, &planned)?;
         let (kind, gpu) = (self.backend.kind()?, self.backend.gpu);
         kind.check_compiled()?;
         if source.is_own && !self.jobs.worker {
             for note in unequal_budgets(&experiment, &planned) {
                 print(&format!("note: {note}"))?;
             }
-        }
-        if self.check {
-            check_configs(&planned)?;
-            list_runs(&experiment, scale, &planned)?;
-            return note(&experiment, &planned);
         }
         if self.only_try && experiment.count.is_some() {
             print("nothing is trained here: there is nothing to try")?;
@@ -200,9 +197,15 @@ impl ExperimentArgs {
         };
         self.check_places(source, &report)?;
         check_pages(&self.runs, &report, &experiment.title, &origin)?;
-        // Checks once, rather than in each process.
-        experiment.check_tasks()?;
         self.jobs.check_watch(self.watch)?;
+        if self.check {
+            check_configs(&planned)?;
+            list_runs(&experiment, scale, &planned, (kind, gpu))?;
+            return note(&experiment, &planned);
+        }
+        // Checks once, rather than in each process.
+        check_is_here(&experiment, &planned, true)?;
+        experiment.check_tasks()?;
         let display = match self.watch {
             true => self.display.display(),
             false => self.jobs.display(),
@@ -224,11 +227,8 @@ impl ExperimentArgs {
             print(&wrapped(&begun(&experiment, scale), ""))?;
         }
         if experiment.count.is_none() {
-            self.jobs.share(&planned, &mut options)?;
-        }
-        // The processes have saved their runs. The data would now be opened in vain.
-        if options.stop.should_stop() && !self.jobs.worker {
-            return Err(self.stopped());
+            let forget = |options: &Options| experiment.forget(&planned, true, options);
+            self.jobs.share(&planned, forget, &mut options)?;
         }
         if !self.jobs.worker {
             note(&experiment, &planned)?;
@@ -354,6 +354,12 @@ impl ExperimentArgs {
                     "    ",
                 ))?;
             }
+        }
+        if let Some((best, place)) = best(results.observations()) {
+            let seed = best.seed.unwrap_or_default();
+            let best = format!("\nbest run: {}, seed {seed}", best.run);
+            print(&wrapped(&best, "  "))?;
+            print(&format!("  in {}", quoted_path(place)))?;
         }
         print(&format!("\nreport: {}", directory.join(REPORT).display()))?;
         if let Some(publish) = &self.publish {

@@ -13,9 +13,9 @@ use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::Display;
 
 use residual_zoo_drive::{Basis, Error as DriveError, Trial, available_memory, least_memory};
-use residual_zoo_lab::{Error, Options, PlannedRun};
+use residual_zoo_lab::{Error, Options, PlannedRun, open_data};
 
-use crate::print;
+use crate::{print, wrapped};
 
 /// Options of training in several processes.
 #[derive(Args, Debug)]
@@ -59,7 +59,7 @@ impl JobsArgs {
     }
 
     /// Trains `runs` with several processes, if the user asked for that, until everything is trained or the user stops.
-    /// The remaining work is quick.
+    /// The remaining work is quick. With `--force`, `forget` deletes the earlier runs first.
     ///
     /// # Errors
     ///
@@ -67,6 +67,7 @@ impl JobsArgs {
     pub(super) fn share<C: ModelConfig>(
         &self,
         runs: &[PlannedRun<C>],
+        forget: impl FnOnce(&Options) -> Result<(), Error>,
         options: &mut Options,
     ) -> Result<(), Error> {
         if self.worker {
@@ -93,6 +94,12 @@ impl JobsArgs {
                 "this machine has {cores} cores, so it trains {cores} runs at a time"
             ))?;
         }
+        // Shows the preparation of the data, and their errors, once rather than in each process.
+        open_data(runs, options)?;
+        options.were_opened = true;
+        if std::mem::take(&mut options.force) {
+            forget(options)?;
+        }
         print(&format!("training with {jobs} processes"))?;
         let mut workers = Vec::new();
         for _ in 0..jobs {
@@ -107,6 +114,8 @@ impl JobsArgs {
 fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<usize, Error> {
     let size = |config: &&RunConfig<C>| least_memory(config, config.vocabulary(1)) as u64;
     let configs = runs.iter().filter_map(|run| run.config.as_ref());
+    // The size of an invalid model is not known. Its run fails anyway.
+    let configs = configs.filter(|config| config.validate(1).is_ok());
     let (Some(largest), Some(available)) = (configs.max_by_key(size), available_memory()) else {
         return Ok(usize::MAX);
     };
@@ -156,8 +165,9 @@ fn wait(mut workers: Vec<Child>, stop: &Interrupter) -> Result<(), Error> {
         for mut worker in workers {
             match worker.try_wait() {
                 Ok(None) => left.push(worker),
-                Ok(Some(end)) if end.code().is_none() => print(&format!(
-                    "a process ended early ({end}); the others take over its runs"
+                Ok(Some(end)) if end.code().is_none() => print(&wrapped(
+                    &format!("a process ended early ({end}); the others take over its runs"),
+                    "  ",
                 ))?,
                 _ => {}
             }

@@ -20,9 +20,10 @@ pub use compare::CompareArgs;
 pub use exit::{options, report, stop_on_signal};
 pub use experiment::{ExperimentArgs, Source, chosen_scale, experiment_main};
 pub use jobs::JobsArgs;
+pub use residual_zoo_report::wrapped;
 pub use settings::start;
 pub use shell::{arguments, command, example, quoted, quoted_path};
 pub use sweep::SweepArgs;
-pub use text::{fitted, print, wrapped};
+pub use text::{fitted, print};
 
 pub(crate) use text::{verdict, write};

@@ -13,8 +13,9 @@ use residual_zoo_lab::{
     check_pages, origin, write_index,
 };
 
+use crate::experiment::check_is_here;
 use crate::{
-    BackendArgs, DataArgs, DisplayArgs, JobsArgs, arguments, command, fitted, print,
+    BackendArgs, DataArgs, DisplayArgs, JobsArgs, arguments, command, fitted, print, quoted_path,
     refuse_doubled, stop_on_signal, wrapped,
 };
 
@@ -97,6 +98,8 @@ impl SweepArgs {
         };
         let (title, report) = (format!("Sweep of {name}"), format!("{name}-sweep"));
         check_pages(&self.runs, &report, &title, &origin)?;
+        experiment.tasks.clear();
+        check_is_here(&experiment, &planned, false)?;
         self.jobs.check_watch(self.watch)?;
         let mut options = Options {
             name: format!("sweep of {name}"),
@@ -110,11 +113,8 @@ impl SweepArgs {
             stop: stop_on_signal()?,
             ..Options::new(&self.runs.join("pool"), kind)
         };
-        self.jobs.share(&planned, &mut options)?;
-        // The processes have saved their runs. The data would now be opened in vain.
-        if options.stop.should_stop() && !self.jobs.worker {
-            return Err(Error::stopped());
-        }
+        let forget = |options: &Options| experiment.forget(&planned, false, options);
+        self.jobs.share(&planned, forget, &mut options)?;
         if !self.jobs.worker {
             note(&experiment, &planned)?;
         }
@@ -253,6 +253,13 @@ pub(crate) fn show(tuning: &Tuning) -> Result<(), Error> {
             None => run.failure(),
         };
         print(&format!("best of {}: {best}", run.run))?;
+        let places = run
+            .best()
+            .into_iter()
+            .flat_map(|best| best.directories.iter().flatten());
+        for place in places {
+            print(&format!("  in {}", quoted_path(place)))?;
+        }
     }
     for edge in tuning.edges() {
         print(&wrapped(&format!("note: {edge}"), "  "))?;

@@ -3,10 +3,9 @@
 use std::io::{ErrorKind, IsTerminal as _};
 
 use residual_zoo_lab::{Error, Verdict};
-use residual_zoo_report::{Table, Tone, wrap};
+use residual_zoo_report::{Table, Tone};
 use residual_zoo_runs::Error as RunError;
-use residual_zoo_system::terminal::output_columns;
-use residual_zoo_system::{harmless, output};
+use residual_zoo_system::{harmless, output, terminal};
 
 /// Prints a line to standard output. Control characters are escaped. A reader that closes the pipe, such as `head`, is
 /// not an error.
@@ -20,22 +19,10 @@ pub fn print(text: &str) -> Result<(), Error> {
 
 /// Formats a table as text. If standard output is a terminal, the table is no wider.
 pub fn fitted(table: &Table) -> String {
-    match output_columns() {
+    match terminal::output_columns() {
         Some(columns) => table.fit(columns),
         None => table.to_text(),
     }
-}
-
-/// Formats text for standard output. In a terminal, lines are cut between words, and all but the first begin with
-/// `indent`.
-pub fn wrapped(text: &str, indent: &str) -> String {
-    let Some(columns) = output_columns() else {
-        return text.to_owned();
-    };
-    let words = text.trim_start();
-    let first = &text[..text.len() - words.len()];
-    let room = columns.saturating_sub(first.len().max(indent.len()));
-    format!("{first}{}", wrap(words, room).join(&format!("\n{indent}")))
 }
 
 /// Returns the name of a verdict, in color if standard output is a terminal and `NO_COLOR` is not set.

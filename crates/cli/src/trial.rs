@@ -22,8 +22,9 @@ pub(super) fn try_models<C: ModelConfig>(
 ) -> Result<(), Error> {
     print(
         "memory in MiB: the whole as the paper trains; estimate and tried on one sequence at a \
-         time.\nWhole and estimate are extrapolated from one and two layers and sequences; off is \
-         the\nestimate against what was taken, in percent.",
+         time.\nWhole and estimate are extrapolated from one and two layers and sequences, and are at \
+         least\nthe weights, gradients and moments. They are too low if a deep model takes most memory \
+         at\nanother point of a step. Off is the estimate against what was taken, in percent.",
     )?;
     print(&format!(
         "{:<44} {:>10} {:>10} {:>10} {:>10} {:>7}",

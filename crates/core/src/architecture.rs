@@ -26,15 +26,15 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Checks that every size is at least 1 and that the dropout is in [0, 1).
+    /// Checks that every size is from 1 to [`check::MOST`] and that the dropout is in [0, 1).
     ///
     /// # Errors
     ///
     /// Names the first invalid field.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        check::at_least_one("n_layer", self.n_layer)?;
-        check::at_least_one("width", self.width)?;
-        check::at_least_one("context", self.context)?;
+        check::size("n_layer", self.n_layer)?;
+        check::size("width", self.width)?;
+        check::size("context", self.context)?;
         check::fraction("dropout", self.dropout)
     }
 }
@@ -92,17 +92,26 @@ impl Vocabulary {
         }
     }
 
-    /// Checks that there is at least one id, or one value of an image, and one output.
+    /// Checks that the numbers of ids, of channels, of pixels and of outputs are from 1 to [`check::MOST`].
     ///
     /// # Errors
     ///
-    /// Names the field that is 0.
+    /// Names the first invalid number.
     pub fn validate(&self) -> Result<(), ConfigError> {
         match self.reads {
-            Reads::Ids(ids) => check::at_least_one("vocab_size", ids)?,
-            Reads::Images(size) => check::at_least_one("size of the images", size.values())?,
+            Reads::Ids(ids) => check::size("vocab_size", ids)?,
+            Reads::Images(ImageSize {
+                channels,
+                height,
+                width,
+            }) => {
+                check::size("channels of the images", channels)?;
+                check::size("height of the images", height)?;
+                check::size("width of the images", width)?;
+                check::size("pixels of an image", height * width)?;
+            }
         }
-        check::at_least_one("outputs", self.outputs)
+        check::size("outputs", self.outputs)
     }
 }
 
@@ -245,7 +254,7 @@ impl<A: Architecture> ModelConfig for PlainModel<A> {
         self.0.name().into()
     }
 
-    fn validate(&self) -> Result<(), ConfigError> {
+    fn validate_fields(&self) -> Result<(), ConfigError> {
         self.0.validate()
     }
 

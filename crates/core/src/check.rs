@@ -1,6 +1,60 @@
 //! Checks of settings. Each error names the field and its valid values.
 
+use serde::Serialize;
+use serde_json::Value;
+
 use crate::ConfigError;
+
+/// The largest size of a model. It is far above all useful sizes, and the product of two sizes and small constants
+/// cannot overflow.
+pub const MOST: usize = 1 << 24;
+
+/// Checks that no whole number of a model's config is above [`MOST`].
+///
+/// # Errors
+///
+/// Names the first field that is. Its path leaves out the names of enum variants.
+pub fn sizes(config: &impl Serialize) -> Result<(), ConfigError> {
+    let tree = serde_json::to_value(config)
+        .map_err(|error| ConfigError::new("config", format!("cannot be written: {error}")))?;
+    sizes_in(&tree, "")
+}
+
+fn sizes_in(tree: &Value, path: &str) -> Result<(), ConfigError> {
+    let inside = |name: &str, part| match path {
+        _ if name.starts_with(char::is_uppercase) => sizes_in(part, path),
+        "" => sizes_in(part, name),
+        path => sizes_in(part, &format!("{path}.{name}")),
+    };
+    match tree {
+        Value::Number(number) => at_most(path, number.as_u64().unwrap_or(0)),
+        Value::Array(parts) => {
+            let mut parts = parts.iter().enumerate();
+            parts.try_for_each(|(i, part)| inside(&i.to_string(), part))
+        }
+        Value::Object(fields) => {
+            let mut fields = fields.iter();
+            fields.try_for_each(|(name, part)| inside(name, part))
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
+    }
+}
+
+fn at_most(field: &str, value: u64) -> Result<(), ConfigError> {
+    match value > MOST as u64 {
+        true => {
+            let problem = format!("is {value}; it must be at most {MOST}");
+            Err(ConfigError::new(field, problem))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Checks that a size is from 1 to [`MOST`].
+pub fn size(field: &str, value: usize) -> Result<(), ConfigError> {
+    at_least_one(field, value)?;
+    at_most(field, value as u64)
+}
 
 /// Checks that a size is at least 1.
 pub fn at_least_one(field: &str, value: usize) -> Result<(), ConfigError> {

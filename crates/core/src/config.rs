@@ -7,16 +7,24 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Cost, LanguageModel, Reads, Shape, Transfer, Vocabulary};
+use crate::{Cost, LanguageModel, Reads, Shape, Transfer, Vocabulary, check};
 
 /// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{field}`: {problem}")]
+#[error("{}: {problem}", quoted(field))]
 pub struct ConfigError {
     /// The name of the field in the config.
     pub field: String,
     /// The problem and the valid values.
     pub problem: String,
+}
+
+/// Puts a name between backticks, unless it has some itself.
+fn quoted(name: &str) -> String {
+    match name.contains('`') {
+        true => name.into(),
+        false => format!("`{name}`"),
+    }
 }
 
 impl ConfigError {
@@ -55,12 +63,23 @@ pub trait ModelConfig:
     /// The name of the model, for tables and logs.
     fn name(&self) -> String;
 
-    /// Checks every field.
+    /// Checks every field and the [sizes](check::sizes). All other methods need a valid config.
     ///
     /// # Errors
     ///
     /// Names the first invalid field.
-    fn validate(&self) -> Result<(), ConfigError>;
+    fn validate(&self) -> Result<(), ConfigError> {
+        check::sizes(self)?;
+        self.validate_fields()?;
+        self.shape().validate()
+    }
+
+    /// Checks every field. No whole number is above [`check::MOST`].
+    ///
+    /// # Errors
+    ///
+    /// Names the first invalid field.
+    fn validate_fields(&self) -> Result<(), ConfigError>;
 
     /// Sizes of the model. The dropout is above 0 if a forward pass under autodiff draws random numbers.
     fn shape(&self) -> Shape;
@@ -131,4 +150,19 @@ pub trait ModelConfig:
 /// draw their own values.
 pub fn materialise<B: Backend, M: Module<B>>(model: &M) {
     model.num_params();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_backticks_has_no_others_around_it() {
+        let error = |field: &str| ConfigError::new(field, "is 0").to_string();
+        assert_eq!(error("train.batch"), "`train.batch`: is 0");
+        assert_eq!(
+            error("run `a`, set train.batch"),
+            "run `a`, set train.batch: is 0"
+        );
+    }
 }

@@ -26,8 +26,10 @@ impl Params {
 ///
 /// FLOPs count 2 per multiply-add of every matrix product and ignore element-wise operations. Attention counts the
 /// whole context, not the causal half. This is the convention of Chowdhery et al., "PaLM" (2022), appendix B, and of
-/// most reports of model FLOPs utilisation. A table look-up is free; the unembedding product counts. Counts saturate
-/// at `usize::MAX`, so that a config with absurd sizes is refused.
+/// most reports of model FLOPs utilisation. A table look-up is free; the unembedding product counts.
+///
+/// Sums and products of costs saturate at `usize::MAX`, so that a model that fits on no machine is refused. Formulas of
+/// one part need no such care, because [`check::sizes`](crate::check::sizes) bounds every size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Parameters.
@@ -40,16 +42,21 @@ impl Cost {
     /// FLOPs of a forward and backward pass per token: 3 times the forward pass, because each product of the forward
     /// pass has two of the same size in the backward pass (Kaplan et al. 2020, section 2.1).
     pub fn training_flops(&self) -> usize {
-        self.forward_flops.saturating_mul(3)
+        (*self * 3).forward_flops
     }
 
     /// The cost of y = x · W + b, W `[d_in, d_out]`, applied to every token.
     pub fn linear(d_in: usize, d_out: usize, bias: bool) -> Self {
-        let weight = Self {
-            forward_flops: d_in.saturating_mul(d_out).saturating_mul(2),
-            ..Self::vector(d_in.saturating_mul(d_out))
-        };
+        let weight = (Self::vector(1) + Self::flops(2)) * d_in * d_out;
         weight + Self::vector(if bias { d_out } else { 0 })
+    }
+
+    /// The cost of products with `flops` FLOPs per token, without parameters.
+    pub fn flops(flops: usize) -> Self {
+        Self {
+            forward_flops: flops,
+            ..Self::default()
+        }
     }
 
     /// The cost of `params` parameters outside matrix products, such as the scale of a norm.
@@ -65,9 +72,15 @@ impl Cost {
 
     /// The cost of q kᵀ and of the weighted sum of values: 2 · 2 · context · width per token.
     pub fn attention(context: usize, width: usize) -> Self {
+        Self::flops(4) * context * width
+    }
+
+    /// The cost of applying this part `times` times: the FLOPs multiply, the parameters are shared. The product with
+    /// a number is the cost of that many parts.
+    pub fn applied(self, times: usize) -> Self {
         Self {
-            forward_flops: context.saturating_mul(width).saturating_mul(4),
-            ..Self::default()
+            params: self.params,
+            ..self * times
         }
     }
 }

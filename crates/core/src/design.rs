@@ -91,7 +91,7 @@ impl Sites {
     pub fn sublayers(width: usize, n_layer: usize, n_sublayer: usize) -> Self {
         Self {
             width,
-            count: n_layer.saturating_mul(n_sublayer),
+            count: n_layer * n_sublayer,
             per_layer: n_sublayer,
             attention: true,
             around_layers: false,

@@ -90,16 +90,16 @@ impl TokenEmbeddingsOptions {
     /// The cost of the embeddings.
     pub fn cost(&self) -> Cost {
         let (ids, outputs) = (self.vocabulary.ids(), self.vocabulary.outputs);
-        let rows = ids.saturating_add(self.positions.unwrap_or(0));
-        let unembedding = outputs.saturating_mul(self.width);
+        let rows = ids + self.positions.unwrap_or(0);
+        let unembedding = outputs * self.width;
         let params = Params {
-            embedding: rows.saturating_mul(self.width),
+            embedding: rows * self.width,
             unembedding: if self.tied() { 0 } else { unembedding },
             other: 0,
         };
         let tables = Cost {
             params,
-            forward_flops: unembedding.saturating_mul(2),
+            forward_flops: 2 * unembedding,
         };
         let norm = self.norm.map(|norm| norm.cost(self.width));
         tables + norm.unwrap_or_default()

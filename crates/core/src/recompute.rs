@@ -139,7 +139,7 @@ pub(crate) fn layers<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
 /// At the start of the backward pass, all inputs and no gradients exist; at its end, all gradients and no inputs. With
 /// so few inputs, memory peaks at the end, where smaller parts need less.
 pub fn updates_are_free(layers: usize, elements: usize, parameters: usize) -> bool {
-    layers.saturating_mul(elements).saturating_mul(2) <= parameters
+    2 * layers * elements <= parameters
 }
 
 /// Makes each update of the stream a part.

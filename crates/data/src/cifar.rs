@@ -11,7 +11,10 @@
 //! | 1025..2049 | green |
 //! | 2049..3073 | blue |
 
+use std::fs;
 use std::path::Path;
+
+use residual_zoo_system::counted;
 
 use crate::{DataError, Images, files};
 
@@ -82,11 +85,7 @@ impl Cifar {
     /// batch is missing, [`DataError::BadImages`] and [`DataError::BadLabel`] for an invalid
     /// batch; I/O errors.
     pub fn open(directory: &Path) -> Result<Self, DataError> {
-        if !directory.exists() {
-            return Err(DataError::NotFound {
-                path: directory.to_path_buf(),
-            });
-        }
+        fs::metadata(directory).map_err(|e| DataError::io(directory, "read", e))?;
         let mut train = Images::empty(1, SIZE);
         for name in TRAIN_BATCHES {
             match train.read(&directory.join(name), CLASSES) {
@@ -146,8 +145,8 @@ impl Images {
             return Err(DataError::BadImages {
                 path: path.to_path_buf(),
                 problem: format!(
-                    "it has {} bytes, not a positive multiple of {size}",
-                    batch.len()
+                    "it has {}, not a positive multiple of {size}",
+                    counted(batch.len(), "byte")
                 ),
             });
         }

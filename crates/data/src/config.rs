@@ -259,6 +259,15 @@ impl Source {
             _ => Vec::new(),
         }
     }
+
+    /// Returns the files and directories of the texts or images.
+    pub fn places(&self) -> Vec<&Path> {
+        match self {
+            Self::Cifar10(directory) => vec![directory],
+            Self::Images(images) => images.set.directory().into_iter().collect(),
+            _ => self.paths(),
+        }
+    }
 }
 
 impl fmt::Display for Source {

@@ -4,6 +4,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use residual_zoo_system::counted;
+
 use crate::error::one_line;
 use crate::progress::{OnProgress, Stage, report};
 use crate::{DataError, files};
@@ -124,10 +126,16 @@ pub fn fetch(
 fn difference(bytes: &[u8], expected_len: u64, expected_hash: &str) -> Option<String> {
     let len = bytes.len() as u64;
     if len > expected_len {
-        return Some(format!("it has more than {expected_len} bytes"));
+        return Some(format!(
+            "it has more than {}",
+            counted(expected_len, "byte")
+        ));
     }
     if len < expected_len {
-        return Some(format!("it has {len} bytes instead of {expected_len}"));
+        return Some(format!(
+            "it has {} instead of {expected_len}",
+            counted(len, "byte")
+        ));
     }
     let hash = blake3::hash(bytes).to_string();
     (hash != expected_hash).then(|| format!("its BLAKE3 is {hash} instead of {expected_hash}"))

@@ -1,20 +1,34 @@
 //! Errors of reading, tokenizing and batching data.
 
 use std::fmt::Display;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use residual_zoo_system::{harmless, is_wrong_place};
+use residual_zoo_system::{counted, harmless, is_wrong_place};
 
 /// An error in reading, tokenizing or batching data.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
     /// The path does not exist.
-    #[error("`{path}` does not exist{}; check the path", from_here(path))]
+    #[error("`{path}` does not exist{}{CHECK_THE_PATH}", from_here(path))]
     NotFound {
         /// The requested path.
         path: PathBuf,
+    },
+    /// The path is a symbolic link to nothing, or leads through one.
+    #[error(
+        "`{path}` cannot be read, because {} is a symbolic link to `{target}`, which does not exist; restore what it \
+         points to, or make the link again",
+        if link == path { "it".into() } else { format!("`{}`", link.display()) }
+    )]
+    LinkToNothing {
+        /// The requested path.
+        path: PathBuf,
+        /// The link: the path, or a directory in it.
+        link: PathBuf,
+        /// The path that the link holds.
+        target: PathBuf,
     },
     /// The path is not a regular file. It is a directory, a pipe, a device or the like.
     #[error("`{path}` is not a regular file; give a file, or save the content to one first")]
@@ -42,8 +56,8 @@ pub enum DataError {
     },
     /// There are fewer tokens than one window needs.
     #[error(
-        "the {what} has {tokens} tokens, but a window needs {needed}; \
-         use more text or a shorter context"
+        "the {what} has {}, but a window needs {needed}; use more text or a shorter context",
+        counted(tokens, "token")
     )]
     TooShort {
         /// Name of the part of the data.
@@ -153,8 +167,9 @@ pub enum DataError {
     },
     /// A text contains a character or word that the tokenizer does not know.
     #[error(
-        "the tokenizer does not know the {unit} {symbol:?} (it knows {vocab_size} {unit}s); \
-         remove it from the text, or train with a byte-level tokenizer"
+        "the tokenizer does not know the {unit} {symbol:?} (it knows {}); \
+         remove it from the text, or train with a byte-level tokenizer",
+        counted(vocab_size, unit)
     )]
     UnknownSymbol {
         /// The character or word, truncated to 40 characters.
@@ -166,8 +181,8 @@ pub enum DataError {
     },
     /// A token id is outside the vocabulary.
     #[error(
-        "token id {id} is outside the vocabulary of {vocab_size} ids; \
-         use the tokenizer that produced the ids"
+        "token id {id} is outside the vocabulary of {}; use the tokenizer that produced the ids",
+        counted(vocab_size, "id")
     )]
     UnknownId {
         /// The id.
@@ -244,7 +259,7 @@ pub enum DataError {
         one_line(named.join(", ")),
         match count - named.len() {
             0 => String::new(),
-            more => format!(" and {more} more files"),
+            more => format!(" and {}", counted(more, "more file")),
         },
         match count { 1 => "it", _ => "them" }
     )]
@@ -340,6 +355,7 @@ impl DataError {
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::NotFound { .. }
+            | Self::LinkToNothing { .. }
             | Self::NotAFile { .. }
             | Self::Linked { .. }
             | Self::Empty { .. }
@@ -382,17 +398,21 @@ impl DataError {
             Self::Io { path, .. } | Self::NotFound { path } | Self::NotAFile { path } => {
                 path.starts_with(root)
             }
+            Self::LinkToNothing { path, .. } => path.starts_with(root),
             Self::BadShard { .. } | Self::BadCache { .. } => true,
             _ => false,
         }
     }
 
     /// Makes the error of the failed `action` on `path`. If a file to read is missing, the error is
-    /// [`NotFound`](Self::NotFound).
+    /// [`LinkToNothing`](Self::LinkToNothing) or [`NotFound`](Self::NotFound).
     pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
-            io::ErrorKind::NotFound if action == "read" => Self::NotFound { path },
+            io::ErrorKind::NotFound if action == "read" => match link_to_nothing(&path) {
+                Some((link, target)) => Self::LinkToNothing { path, link, target },
+                None => Self::NotFound { path },
+            },
             _ => Self::Io {
                 path,
                 action,
@@ -427,12 +447,21 @@ impl DataError {
     }
 }
 
+/// Finds the symbolic link to nothing in a path, with the path that the link holds.
+fn link_to_nothing(path: &Path) -> Option<(PathBuf, PathBuf)> {
+    let mut places = path.ancestors().filter(|place| !place.exists());
+    places.find_map(|place| Some((place.into(), fs::read_link(place).ok()?)))
+}
+
 /// Names the current directory, for a relative path.
 fn from_here(path: &Path) -> String {
     let here = std::env::current_dir().ok();
     let here = here.filter(|_| path.is_relative());
     here.map_or(String::new(), |here| format!(" in `{}`", here.display()))
 }
+
+/// The remedy of [`DataError::NotFound`], which a program can replace by its own.
+pub const CHECK_THE_PATH: &str = "; check the path";
 
 /// Formats `message` on one line of at most about 600 characters.
 ///

@@ -12,7 +12,7 @@ use image::{
     DynamicImage, GrayAlphaImage, GrayImage, ImageFormat, ImageReader, RgbImage, RgbaImage,
 };
 use rayon::prelude::*;
-use residual_zoo_system::stop;
+use residual_zoo_system::{counted, stop};
 use serde::{Deserialize, Serialize};
 
 use crate::draws::Draws;
@@ -176,8 +176,9 @@ pub(crate) fn open(config: &FolderConfig, progress: OnProgress) -> Result<Opened
         let problem = match classes.len() {
             0 => "has no directories; it needs one for each class, with the images in it".into(),
             found => format!(
-                "has {found} directories, one for each class, but `data.source.set.classes` is {}; set it to {found}, or give a \
+                "has {}, but `data.source.set.classes` is {}; set it to {found}, or give a \
                  directory with that many classes",
+                counted(found, "class directory"),
                 config.classes
             ),
         };

@@ -1,6 +1,6 @@
 //! Labelled images, for models that read images.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::codecs::png::PngEncoder;
@@ -81,6 +81,15 @@ impl ImageSet {
             Self::Cifar10(_) => "CIFAR-10",
             Self::Cifar100(_) => "CIFAR-100",
             Self::Folder(_) => "a directory of images",
+        }
+    }
+
+    /// Returns the directory; `None` if the set needs none.
+    pub fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::Shapes(_) => None,
+            Self::Cifar10(path) | Self::Cifar100(path) => Some(path),
+            Self::Folder(folder) => Some(&folder.path),
         }
     }
 

@@ -67,6 +67,7 @@ fn at_hand<T>(found: Result<T, DataError>) -> Result<Option<T>, DataError> {
         Ok(found) => Ok(Some(found)),
         Err(
             DataError::NotFound { .. }
+            | DataError::LinkToNothing { .. }
             | DataError::NotInHubCache { .. }
             | DataError::MissingFeature { .. },
         ) => Ok(None),

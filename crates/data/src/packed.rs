@@ -67,6 +67,18 @@ impl Format {
         }
     }
 
+    /// Makes the error of a text in this format that is packed again as `outer`.
+    pub fn error_within(&self, path: &Path, outer: &Self) -> DataError {
+        let (outer, unpack, ending) = (outer.name, outer.unpack, self.endings[0]);
+        DataError::Packed {
+            path: path.into(),
+            problem: format!(
+                "is packed twice, as {} within {outer}; unpack it once: `{unpack}.{ending}`",
+                self.name
+            ),
+        }
+    }
+
     fn wrong(&self, path: &Path, problem: &str) -> DataError {
         DataError::Packed {
             path: path.into(),

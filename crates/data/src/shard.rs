@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use memmap2::Mmap;
+use residual_zoo_system::counted;
 
 use crate::{DataError, files};
 
@@ -169,8 +170,8 @@ impl Shard {
             let unknown = tokens.iter().find(|&&id| id as usize >= self.vocab_size);
             if let (Some(id), Ok(())) = (unknown, &ids) {
                 ids = Err(format!(
-                    "token id {id} is outside its vocabulary of {} ids",
-                    self.vocab_size
+                    "token id {id} is outside its vocabulary of {}",
+                    counted(self.vocab_size, "id")
                 ));
             }
         }
@@ -237,8 +238,8 @@ impl Header {
     fn parse(file: &[u8]) -> Result<Self, String> {
         let too_short = || {
             format!(
-                "it has {} bytes, fewer than its header of {HEADER}",
-                file.len()
+                "it has {}, fewer than its header of {HEADER}",
+                counted(file.len(), "byte")
             )
         };
         let (magic, rest) = file.split_first_chunk::<8>().ok_or_else(too_short)?;
@@ -262,13 +263,18 @@ impl Header {
         let (declared, width) = (u32::from_le_bytes(*width), Width::of(vocab_size));
         if declared != width as u32 || vocab_size > 1 << 32 {
             return Err(format!(
-                "it declares {declared} bytes per token for a vocabulary of {vocab_size} ids"
+                "it declares {} per token for a vocabulary of {}",
+                counted(declared, "byte"),
+                counted(vocab_size, "id")
             ));
         }
         let len = u64::from_le_bytes(*len);
         if len.checked_mul(width as u64) != Some(payload.len() as u64) {
             let found = payload.len() / width as usize;
-            return Err(format!("it declares {len} tokens but has {found}"));
+            return Err(format!(
+                "it declares {} but has {found}",
+                counted(len, "token")
+            ));
         }
         let too_large = |_| format!("its vocabulary of {vocab_size} ids is too large");
         Ok(Self {

@@ -32,7 +32,7 @@ const ENDINGS: [&str; 4] = ["txt", "md", "jsonl", "parquet"];
 ///   feature `hub`.
 /// - A directory has the documents of all `.txt`, `.md`, `.jsonl` and `.parquet` files in it and in its subdirectories,
 ///   compressed or not, sorted by path. Names that begin with a dot are ignored, and directories that the zoo wrote,
-///   such as runs. A symbolic link to a text or a directory in it is an error.
+///   such as runs. A symbolic link in it to a text, to a directory, or to nothing is an error.
 ///
 /// A byte order mark at the beginning of a file is not part of the text.
 ///
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn symbolic_links_in_a_directory_are_refused_and_not_left_out() {
         let outside = folder(&[("secret.txt", b"secret")]);
-        for (link, target) in [("loop", ""), ("b.txt", "secret.txt"), ("c.txt", "none")] {
+        for (link, target) in [("loop", ""), ("b.txt", "secret.txt")] {
             let dir = folder(&[("a.txt", b"text")]);
             std::os::unix::fs::symlink(outside.path().join(target), dir.path().join(link)).unwrap();
             let error = read_documents(dir.path(), "text").unwrap_err();
@@ -168,6 +168,34 @@ mod tests {
         let file = outside.path().join("secret.txt");
         std::os::unix::fs::symlink(file, dir.path().join("b.rs")).unwrap();
         assert_eq!(read_documents(dir.path(), "text").unwrap(), ["text"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_to_nothing_is_called_one_and_its_target_is_named() {
+        // A link without the ending of a text may have led to a directory of texts.
+        for link in ["b.txt", "books", "d/c.jsonl.gz"] {
+            let dir = folder(&[("a.txt", b"text"), ("d/a.md", b"text")]);
+            let path = dir.path().join(link);
+            std::os::unix::fs::symlink("gone/it", &path).unwrap();
+            for named in [dir.path(), &path, &path.join("x.txt")] {
+                let error = read_documents(named, "text").unwrap_err();
+                assert!(error.is_bad_input(), "{error}");
+                let error = error.to_string();
+                let says = format!("{}` is a symbolic link to `gone/it`", path.display());
+                let says = match named == path || named == dir.path() {
+                    true => says.replace("` is", "` cannot be read, because it is"),
+                    false => says,
+                };
+                assert!(error.contains(&says), "{error}");
+                assert!(error.contains("which does not exist; restore"), "{error}");
+            }
+        }
+        // Other kinds of links have errors of their own.
+        let dir = folder(&[]);
+        std::os::unix::fs::symlink("a.txt", dir.path().join("a.txt")).unwrap();
+        let error = read_documents(dir.path(), "text").unwrap_err().to_string();
+        assert!(error.contains("could not read"), "{error}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 mod ends;
 
+use residual_zoo_system::counted;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
@@ -284,8 +285,8 @@ impl Tokenizer {
         let most = *VOCAB_SIZES.end();
         if vocab_size < self.vocab_size || vocab_size > most {
             let problem = format!(
-                "it has {} token ids and cannot be padded to {vocab_size}; the most is {most}",
-                self.vocab_size
+                "it has {} and cannot be padded to {vocab_size}; the most is {most}",
+                counted(self.vocab_size, "token id")
             );
             return Err(DataError::tokenizer("of a model", problem));
         }

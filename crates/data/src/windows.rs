@@ -207,6 +207,8 @@ mod tests {
                 .to_string()
                 .starts_with("the test data has 4 tokens, but a window needs 5")
         );
+        let one = new(1, 4).unwrap_err().to_string();
+        assert!(one.starts_with("the test data has 1 token, but"), "{one}");
         assert!(new(0, usize::MAX).is_err());
         assert!(matches!(
             new(4, 0).unwrap_err(),

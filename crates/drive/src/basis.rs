@@ -1,11 +1,13 @@
 //! The vocabulary for which parameters and FLOPs are counted.
 
 use std::fmt;
+use std::rc::Rc;
 
 use residual_zoo_core::Vocabulary;
 use residual_zoo_data::{Corpus, DataConfig, DataError, Source, TokenizerConfig, is_on_hub};
 use residual_zoo_report::bytes;
 use residual_zoo_runs::vocabulary;
+use residual_zoo_system::counted;
 use residual_zoo_train::Interrupter;
 
 use crate::open_corpus;
@@ -20,6 +22,9 @@ pub struct Basis {
     /// The reason why the vocabulary is assumed; `None` if it is the vocabulary of the data.
     pub assumed: Option<String>,
 }
+
+/// A basis, and its data if they were opened.
+pub type Opened = (Basis, Option<Rc<Corpus>>);
 
 impl Basis {
     /// The vocabulary of opened data.
@@ -46,12 +51,18 @@ impl Basis {
     ///
     /// Returns an error if the config is invalid or the data cannot be read.
     pub fn of_config(data: &DataConfig, stop: &Interrupter) -> Result<Self, DataError> {
+        Ok(Self::open_small(data, stop)?.0)
+    }
+
+    /// Like [`of_config`](Self::of_config), with the data if they were opened.
+    fn open_small(data: &DataConfig, stop: &Interrupter) -> Result<Opened, DataError> {
         data.validate()?;
         let known = data.known_vocab_size()?;
         if is_small(data)? && !lacks_tokenizer(data, known) {
-            return Ok(Self::of_corpus(&open_corpus(data, stop)?));
+            let corpus = open_corpus(data, stop)?;
+            return Ok((Self::of_corpus(&corpus), Some(Rc::new(corpus))));
         }
-        Self::unopened(data, known)
+        Ok((Self::unopened(data, known)?, None))
     }
 
     /// Opens the data of a config if they are on this machine, whatever their size. Returns their vocabulary and the
@@ -92,18 +103,18 @@ impl Basis {
         })
     }
 
-    /// Finds the vocabulary of the data of each run. Equal data are opened once.
+    /// Finds the vocabulary of the data of each run, with the data if they were opened. Equal data are opened once.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`of_config`](Self::of_config).
-    pub fn of_each(all: &[&DataConfig], stop: &Interrupter) -> Result<Vec<Self>, DataError> {
-        let mut found: Vec<Self> = Vec::new();
+    pub fn of_each(all: &[&DataConfig], stop: &Interrupter) -> Result<Vec<Opened>, DataError> {
+        let mut found: Vec<Opened> = Vec::new();
         for (i, data) in all.iter().enumerate() {
             let known = all[..i].iter().position(|other| other == data);
             found.push(match known {
                 Some(at) => found[at].clone(),
-                None => Self::of_config(data, stop)?,
+                None => Self::open_small(data, stop)?,
             });
         }
         Ok(found)
@@ -162,14 +173,17 @@ impl fmt::Display for Basis {
         match self.vocabulary.image() {
             Some(size) => write!(
                 f,
-                "{} × {} × {} images in {outputs} classes",
-                size.channels, size.height, size.width
+                "{} × {} × {} images in {}",
+                size.channels,
+                size.height,
+                size.width,
+                counted(outputs, "class")
             ),
             None => {
-                write!(f, "{} token ids", self.shown())?;
+                write!(f, "{}", counted(self.shown(), "token id"))?;
                 match outputs == self.vocabulary.ids() {
                     true => Ok(()),
-                    false => write!(f, " in {outputs} classes"),
+                    false => write!(f, " in {}", counted(outputs, "class")),
                 }
             }
         }

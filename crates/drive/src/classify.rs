@@ -12,6 +12,7 @@ use residual_zoo_report::{Cell, Column, Picture, Report, Section, Table, Tone};
 use residual_zoo_runs::checkpoint::Newest;
 use residual_zoo_runs::{Error as RunError, Run, disk};
 use residual_zoo_system::console::{Status, warn};
+use residual_zoo_system::counted;
 use residual_zoo_train::{DeviceBatch, Interrupter, upload};
 use serde_json::json;
 
@@ -191,7 +192,7 @@ impl<C: ModelConfig> Classify<'_, C> {
         let model = self.run.model::<B>(device)?;
         let (mut all, mut status, count) = (Vec::new(), Status::default(), batches.len());
         for (done, batch) in batches.enumerate() {
-            status.show(|| format!("{done} of {count} batches"));
+            status.show(|| format!("{done} of {}", counted(count, "batch")));
             if self.stop.should_stop() {
                 return Err(residual_zoo_evaluate::Error::Stopped.into());
             }

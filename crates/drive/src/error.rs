@@ -57,6 +57,16 @@ impl Error {
         }
     }
 
+    /// Returns the error of a run, if it is one.
+    pub fn of_run(&mut self) -> Option<&mut RunError> {
+        match self {
+            Self::Run(error)
+            | Self::Evaluate(residual_zoo_evaluate::Error::Run(error))
+            | Self::Serve(residual_zoo_serve::Error::Run(error)) => Some(error),
+            _ => None,
+        }
+    }
+
     /// Whether the user asked for something impossible, as opposed to a failure of the machine.
     pub fn is_bad_input(&self) -> bool {
         match self {

@@ -6,6 +6,7 @@ use residual_zoo_core::ModelConfig;
 use residual_zoo_evaluate::{Error as EvaluateError, Options, Results, Task};
 use residual_zoo_runs::Run;
 use residual_zoo_system::console::{Status, warn};
+use residual_zoo_system::counted;
 use residual_zoo_train::Interrupter;
 
 use crate::Error;
@@ -48,7 +49,7 @@ impl<C: ModelConfig> OnBackend for Evaluate<'_, C> {
         let mut status = Status::default();
         let mut progress = |task: &str, done, all| {
             if all > 0 {
-                status.show(|| format!("{task}: {done} of {all} requests"));
+                status.show(|| format!("{task}: {done} of {}", counted(all, "request")));
             }
             !self.stop.should_stop()
         };

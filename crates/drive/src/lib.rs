@@ -21,7 +21,7 @@ mod size;
 mod train;
 mod trial;
 
-pub use basis::{Basis, MOST_BYTES, basis_notes, why_unopened};
+pub use basis::{Basis, MOST_BYTES, Opened, basis_notes, why_unopened};
 pub use classify::{Classified, Found, IMAGES_REPORT, classify};
 pub use data::{fetch_model, open_corpus, store_corpus};
 pub use error::Error;

@@ -59,7 +59,7 @@ impl<C: ModelConfig> Merge<'_, C> {
             value_scale,
         } = self;
         if !run_dir::is_free(directory)? {
-            return Err(RunError::RunExists(directory.into()).into());
+            return Err(RunError::run_exists(directory).into());
         }
         let error = |problem: String| {
             let pair = format!(

@@ -156,7 +156,7 @@ fn weights<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64
     4.0 * config.model.cost(vocabulary).params.total() as f64
 }
 
-/// Bytes of weights, gradients, moments, and the sum over micro-batches.
+/// Bytes of weights, gradients, moments, and the sum over micro-batches, if all weights are trained by one process.
 fn state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let moments = config.train.optimizer.moments() as f64;
     let sums = if config.train.accumulate > 1 {
@@ -167,8 +167,18 @@ fn state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     (2.0 + moments + sums) * weights(config, vocabulary)
 }
 
-/// A lower bound of the bytes of training: weights, gradients and moments, then the logits, and the kept streams after
-/// layers.
+/// A lower bound of the bytes of weights, gradients and moments. Weights that are not trained have neither gradients nor
+/// moments, and several processes can share the moments.
+pub(crate) fn least_state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
+    let of_each = match (config.model.tuned(), config.train.shard_optimizer) {
+        (Some(_), _) => 1.0,
+        (None, true) => 2.0,
+        (None, false) => 2.0 + config.train.optimizer.moments() as f64,
+    };
+    of_each * weights(config, vocabulary)
+}
+
+/// A lower bound of the bytes of training: the [state](least_state), then the logits, and the kept streams after layers.
 pub fn least_memory<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let shape = config.model.shape();
     let tokens = config.train.batch as f64 * config.time() as f64;
@@ -178,7 +188,7 @@ pub fn least_memory<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabular
     };
     let width = shape.width as f64 * config.model.copies() as f64;
     let logits = 4.0 * vocabulary.outputs as f64;
-    state(config, vocabulary) + tokens * (logits + 4.0 * width * kept as f64)
+    least_state(config, vocabulary) + tokens * (logits + 4.0 * width * kept as f64)
 }
 
 /// The least factor by which [`ample`] exceeds the memory of models.
@@ -205,6 +215,7 @@ fn ample<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
 mod tests {
     use residual_zoo_core::PlainModel;
     use residual_zoo_gpt2::Gpt2Config;
+    use residual_zoo_tokenformer::TokenFormerConfig;
 
     use super::*;
 
@@ -236,6 +247,22 @@ mod tests {
         assert!(one > 4.0 * weights(&config, vocabulary));
         config.train.batch = 1000;
         assert!(least_memory(&config, vocabulary) > 100.0 * weights(&config, vocabulary));
+    }
+
+    #[test]
+    fn frozen_weights_and_shared_moments_are_not_counted() {
+        let vocabulary = Vocabulary::from(50);
+        let mut config = of_width(64);
+        let weights = weights(&config, vocabulary);
+        assert_eq!(least_state(&config, vocabulary), 4.0 * weights);
+        config.train.shard_optimizer = true;
+        assert_eq!(least_state(&config, vocabulary), 2.0 * weights);
+        let tuned = RunConfig::new(PlainModel(TokenFormerConfig {
+            lora: Some(4),
+            ..TokenFormerConfig::default()
+        }));
+        let weights = super::weights(&tuned, vocabulary);
+        assert_eq!(least_state(&tuned, vocabulary), weights);
     }
 
     #[test]

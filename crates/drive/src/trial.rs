@@ -16,6 +16,7 @@ use residual_zoo_train::Interrupter;
 use serde_json::Value;
 
 use crate::open_corpus;
+use crate::size::least_state;
 use crate::{Error, time};
 
 /// A model to try, at its full shape.
@@ -153,7 +154,13 @@ impl<C: ModelConfig> Trial<C> {
 
     /// Estimates the bytes of the model on one sequence from `peaks`.
     pub fn estimate(&self, peaks: &Peaks) -> u64 {
-        peaks.at(self.layers(), 1)
+        peaks.at(self.layers(), 1).max(self.least())
+    }
+
+    /// Bytes of the weights, gradients and moments, which all exist at the end of a backward pass. A copy of few layers
+    /// can take most memory at another point of a step, at the logits, where it grows less with each layer.
+    fn least(&self) -> u64 {
+        least_state(&self.config, self.vocabulary) as u64
     }
 
     /// Approximate number of positions of a sequence. Patches of 4 × 4 pixels are usual for small images.
@@ -173,12 +180,11 @@ impl<C: ModelConfig> Trial<C> {
     /// of the gradients: 4 bytes for each parameter.
     pub fn whole(&self, peaks: &Peaks) -> u64 {
         let train = &self.config.train;
-        let cost = self.cost();
         let sums = match train.accumulate {
             1 => 0,
-            _ => 4 * cost.params.total() as u64,
+            _ => 4 * self.cost().params.total() as u64,
         };
-        peaks.at(self.layers(), train.batch) + sums
+        peaks.at(self.layers(), train.batch).max(self.least()) + sums
     }
 
     /// Makes two steps with the model on one sequence. Returns the peak; `None` if the backend does not count memory.
@@ -366,6 +372,29 @@ mod tests {
     }
 
     #[test]
+    fn an_estimate_has_the_weights_gradients_and_moments() {
+        let deep = Gpt2Config {
+            n_layer: 24,
+            n_head: 1,
+            width: 64,
+            context: 8,
+            ..Gpt2Config::default()
+        };
+        let config = RunConfig::new(PlainModel(deep));
+        let trial = Trial::new(&config, 50.into()).unwrap();
+        let parameters = trial.cost().params.total() as u64;
+        // Peaks at the logits, which do not grow with the layers.
+        let mut peaks = Peaks {
+            peaks: [[1000; 2]; 2],
+            few: 1,
+        };
+        assert_eq!(trial.estimate(&peaks), 16 * parameters);
+        assert_eq!(trial.whole(&peaks), 16 * parameters);
+        peaks.peaks[1] = [20 * parameters; 2];
+        assert!(trial.estimate(&peaks) > 20 * parameters);
+    }
+
+    #[test]
     fn the_depth_is_set_wherever_it_stands() {
         let mut tree = json!({
             "Composed": {
@@ -409,16 +438,16 @@ mod tests {
                 n_layer: 1,
                 n_head: 1,
                 width: 8,
-                context: 1 << 27,
+                context: 1 << 24,
                 ..Gpt2Config::default()
             }),
             data: residual_zoo_data::DataConfig::default(),
             train: TrainConfig::default(),
         };
         config.train.batch = 1;
-        // The tokens of this text would take 20 GiB.
+        // The tokens of this text would take 2 GiB.
         let cost = Trial::new(&config, 65.into()).unwrap().cost();
-        assert!(cost.params.total() > 8 << 27);
+        assert!(cost.params.total() > 8 << 24);
     }
 
     #[test]

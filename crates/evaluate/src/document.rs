@@ -3,6 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use regex::Regex;
+use residual_zoo_system::counted;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -96,9 +97,9 @@ pub fn document(kind: Kind, fields: &Fields) -> Result<Document, String> {
             let key = fields.text("answerKey")?;
             if labels.len() != answers.len() {
                 return Err(format!(
-                    "`choices` has {} texts and {} labels",
-                    answers.len(),
-                    labels.len()
+                    "`choices` has {} and {}",
+                    counted(answers.len(), "text"),
+                    counted(labels.len(), "label")
                 ));
             }
             let gold = labels.iter().position(|label| *label == key);

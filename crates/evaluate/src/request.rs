@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use residual_zoo_data::{DataError, Tokenizer};
+use residual_zoo_system::counted;
 
 use crate::Error;
 use crate::document::Document;
@@ -165,8 +166,8 @@ impl Requests<'_> {
         };
         if continuation.is_empty() || continuation.len() > self.most {
             return Err(Failure::Wrong(format!(
-                "an answer of {} tokens, but the model can score 1 to {}; leave it out",
-                continuation.len(),
+                "an answer of {}, but the model can score 1 to {}; leave it out",
+                counted(continuation.len(), "token"),
                 self.most
             )));
         }

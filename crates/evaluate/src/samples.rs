@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use residual_zoo_runs::{Error as RunError, disk};
+use residual_zoo_system::counted;
 use residual_zoo_system::files;
 use serde::{Deserialize, Serialize};
 
@@ -82,8 +83,9 @@ impl Samples {
         let known = found.iter().flatten().count();
         if known > 0 {
             notes.push(format!(
-                "{known} of {} documents were scored before",
-                task.len()
+                "{known} of {} {} scored before",
+                counted(task.len(), "document"),
+                if known == 1 { "was" } else { "were" }
             ));
         }
         Ok(Self {
@@ -163,9 +165,10 @@ fn read(
         return Ok(Some(keep));
     }
     notes.push(format!(
-        "{} samples in {} were damaged, or changed by another program, and were scored again",
-        damaged.lines,
-        path.display()
+        "{} in {} {were} damaged, or changed by another program, and {were} scored again",
+        counted(damaged.lines, "sample"),
+        path.display(),
+        were = if damaged.lines == 1 { "was" } else { "were" }
     ));
     without(path, keep, &damaged.parts).map(Some)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use residual_zoo_data::json::without_nan;
 use residual_zoo_data::{read_documents, read_utf8};
+use residual_zoo_system::counted;
 
 use crate::Error;
 use crate::document::{Document, article, document, kind_of, roll};
@@ -197,7 +198,7 @@ impl Task {
         let problem = match found {
             Some(Ok(document)) => return Ok(document),
             Some(Err(problem)) => problem,
-            None => format!("there are {} documents", self.len()),
+            None => format!("the task has {}", counted(self.len(), "document")),
         };
         Err(Error::Document {
             task: self.name.clone(),

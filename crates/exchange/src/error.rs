@@ -44,6 +44,14 @@ pub enum Error {
 const LISTED: usize = 12;
 
 impl Error {
+    /// Returns the error of a run, if it is one.
+    pub fn of_run(&mut self) -> Option<&mut residual_zoo_runs::Error> {
+        match self {
+            Self::Run(error) => Some(error),
+            _ => None,
+        }
+    }
+
     /// Makes an error about the file or directory `path`.
     pub(crate) fn file(path: impl Into<PathBuf>, problem: impl Into<String>) -> Self {
         Self::File {

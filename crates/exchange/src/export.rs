@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use residual_zoo_core::{ConfigError, Design, ModelConfig as _, Tensors};
+use residual_zoo_core::{Architecture as _, ConfigError, Design as _, ModelConfig as _, Tensors};
 use residual_zoo_models::{ConnectionConfig, ModelConfig, PlacedConnection, Run, Zoo};
 use residual_zoo_models::{gpt2, laurel, recurrent, rmt, tokenformer};
 use residual_zoo_runs::checkpoint::{MODEL, read_finite_tensors, write_tensors};
@@ -51,9 +51,7 @@ pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Ex
         let problem = "was not trained on text, so it is not a language model that can be exported";
         return Err(Error::file(run.directory(), problem));
     }
-    if let Some(connection) = connection(&run.config.model) {
-        python_of(connection)?;
-    }
+    let parts = parts(&run.config.model)?;
     let is_free = match std::fs::read_dir(directory) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
@@ -70,7 +68,7 @@ pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Ex
     let (weights, _) = read_finite_tensors(&checkpoint.join(MODEL))?;
     let (run, weights) = absorbed(run, weights);
     let run = &run;
-    let files = Files::of(run, weights);
+    let files = Files::of(run, weights, &parts);
     let absolute = std::path::absolute(directory);
     let directory =
         &absolute.map_err(|e| Error::file(directory, format!("cannot be found: {e}")))?;
@@ -162,7 +160,7 @@ struct Files {
 }
 
 impl Files {
-    fn of(run: &Run, weights: Tensors) -> Self {
+    fn of(run: &Run, weights: Tensors, parts: &[&str]) -> Self {
         let vocab_size = run.tokenizer.vocab_size();
         let ends @ [begin, end] = ends(run);
         if let Some(Zoo::Gpt2(config)) = run.config.model.plain()
@@ -197,7 +195,7 @@ impl Files {
             class: OWN,
             config,
             weights,
-            module: Some(module(run)),
+            module: Some(module(&run.config.model, parts)),
         }
     }
 
@@ -291,54 +289,51 @@ fn gpt2_weights(config: &gpt2::Gpt2Config, mut weights: Tensors) -> Tensors {
     theirs
 }
 
-/// Returns the connection of a model, unless it is plain.
-fn connection(model: &ModelConfig) -> Option<&ConnectionConfig> {
-    model.connection.as_ref().map(|placed| match placed {
-        PlacedConnection::PerSublayer(config) | PlacedConnection::PerLayer(config) => config,
-    })
-}
-
-/// Returns the Python code of a connection.
-fn python_of(connection: &ConnectionConfig) -> Result<&'static str, Error> {
-    match connection {
-        ConnectionConfig::Laurel(_) => Ok(laurel::MODELING),
-        other => {
-            let problem = format!(
-                "is {}, which has no code in Python; models with plain connections and LAuReL can be exported",
-                other.name()
-            );
-            Err(ConfigError::new("model.connection", problem).into())
-        }
-    }
-}
-
-/// Returns the Python module with the parts of the model of `run`.
-fn module(run: &Run) -> String {
-    let model = &run.config.model;
-    let mut parts = vec![include_str!("../modeling/base.py")];
+/// Returns the Python code of the parts of a model.
+fn parts(model: &ModelConfig) -> Result<Vec<&'static str>, Error> {
+    let no_code = |field: &str, name: &str, can: &str| {
+        let problem = format!("is {name}, which has no code in Python; {can} can be exported");
+        Err(ConfigError::new(field, problem).into())
+    };
+    let mut parts = Vec::new();
     for entry in &model.layers {
         let part = match entry {
             Zoo::Gpt2(_) => gpt2::MODELING,
             Zoo::Rmt(_) => rmt::MODELING,
             Zoo::TokenFormer(_) => tokenformer::MODELING,
-            // A run of images has no tokenizer, so it was refused before.
-            Zoo::ResNet(_) => continue,
+            other => return no_code("model", other.name(), "GPT-2, RMT and TokenFormer"),
         };
         if !parts.contains(&part) {
             parts.push(part);
         }
     }
-    parts.extend(connection(model).and_then(|connection| python_of(connection).ok()));
-    if model.recurrence.is_some() {
-        parts.push(recurrent::MODELING);
+    match &model.connection {
+        None => {}
+        Some(
+            PlacedConnection::PerSublayer(ConnectionConfig::Laurel(_))
+            | PlacedConnection::PerLayer(ConnectionConfig::Laurel(_)),
+        ) => parts.push(laurel::MODELING),
+        Some(PlacedConnection::PerSublayer(other) | PlacedConnection::PerLayer(other)) => {
+            let can = "models with plain connections and LAuReL";
+            return no_code("model.connection", other.name(), can);
+        }
     }
-    parts.push(include_str!("../modeling/model.py"));
+    parts.extend(model.recurrence.as_ref().map(|_| recurrent::MODELING));
+    Ok(parts)
+}
+
+/// Returns the Python module of a model with these parts.
+fn module(model: &ModelConfig, parts: &[&str]) -> String {
     let heading = format!(
         "\"\"\"{}, exported by residual-zoo {}.\"\"\"\n",
         model.name(),
         env!("CARGO_PKG_VERSION")
     );
-    heading + &parts.join("\n\n")
+    let (base, whole) = (
+        include_str!("../modeling/base.py"),
+        include_str!("../modeling/model.py"),
+    );
+    heading + &[&[base], parts, &[whole]].concat().join("\n\n")
 }
 
 fn to_json(value: &impl serde::Serialize) -> Value {

@@ -71,7 +71,7 @@ pub struct Gpt2Base {
 
 impl Gpt2Base {
     fn d_ff(&self) -> usize {
-        self.d_ff.unwrap_or(self.width.saturating_mul(4))
+        self.d_ff.unwrap_or(4 * self.width)
     }
 }
 
@@ -133,7 +133,7 @@ impl Gpt2Config {
 
     /// Width of the feed-forward network.
     pub fn d_ff(&self) -> usize {
-        self.d_ff.unwrap_or(self.width.saturating_mul(4))
+        self.d_ff.unwrap_or(4 * self.width)
     }
 
     /// The initial weights, with the default for `None`.
@@ -289,7 +289,7 @@ impl Architecture for Gpt2Config {
         };
         let d_ff = self.d_ff();
         let attention = norm
-            + Cost::linear(width, width.saturating_mul(3), bias)
+            + Cost::linear(width, 3 * width, bias)
             + Cost::attention(time, width)
             + Cost::linear(width, width, bias);
         let mlp = norm + Cost::linear(width, d_ff, bias) + Cost::linear(d_ff, width, bias);

@@ -13,8 +13,6 @@ use crate::{
     sound, tasks,
 };
 
-/// The largest vocabulary that can be counted. Sizes of models are exact up to it.
-const MOST_IDS: usize = 1 << 32;
 /// The most seeds of an experiment.
 const MOST_SEEDS: usize = 1000;
 
@@ -28,10 +26,8 @@ impl<C: ModelConfig> Experiment<C> {
         let planned = self.plan(&[])?;
         let names = Names::of(self, &planned);
         self.check_seeds()?;
-        if let Some(count) = self.count.filter(|count| !(1..=MOST_IDS).contains(count)) {
-            let problem =
-                format!("is {count}; it must be a number of token ids from 1 to {MOST_IDS}");
-            error("count", problem)?;
+        if let Some(count) = self.count {
+            check::size("count", count)?;
         }
         self.check_sweep(&planned)?;
         if self.measure.is_some() && self.count.is_none() {
@@ -129,8 +125,16 @@ impl<C: ModelConfig> Experiment<C> {
                 let problem = format!("`{}` has {seed}, which the experiment has not", run.name);
                 return error("seeds", problem);
             }
-            if self.count.is_none() && run.config.is_none() {
-                return error("runs", format!("`{}` has no model to train", run.name));
+            match (self.count, &run.config) {
+                // A run that trains is checked with its data.
+                (Some(count), Some(config)) => {
+                    let valid = config.validate(count);
+                    valid.map_err(|error| error.within(&run.name))?;
+                }
+                (None, None) => {
+                    return error("runs", format!("`{}` has no model to train", run.name));
+                }
+                _ => {}
             }
             let is_before = |name: &str| planned[..i].iter().any(|run| run.name == name);
             if is_before(&run.name) {
@@ -284,7 +288,7 @@ impl<'a> Names<'a> {
     ) -> Result<(), ConfigError> {
         let is_unknown = |line: &&String| !self.lines.contains(line.as_str());
         if let Some(line) = chart.lines.iter().find(is_unknown) {
-            let problem = format!("`{}` draws `{line}`, which is no run", chart.title);
+            let problem = format!("\"{}\" draws `{line}`, which is no run", chart.title);
             return error("charts", problem);
         }
         let (x, y) = match chart.curves {
@@ -301,7 +305,7 @@ impl<'a> Names<'a> {
                 false => known(),
             };
             let problem = format!(
-                "`{}` draws `{quantity}`, unknown there; {known}",
+                "\"{}\" draws `{quantity}`, unknown there; {known}",
                 chart.title
             );
             return error("charts", problem);
@@ -310,7 +314,7 @@ impl<'a> Names<'a> {
         let mut drawn = planned.iter().filter(|run| is_drawn(&run.line));
         if chart.printed && !drawn.any(|run| run.published.contains_key(&chart.y)) {
             let problem = format!(
-                "`{}`: no run has a published value of `{}`",
+                "\"{}\": no run has a published value of `{}`",
                 chart.title, chart.y
             );
             return error("charts", problem);
@@ -325,11 +329,15 @@ impl<'a> Names<'a> {
             false => (&self.lines, "line of runs"),
         };
         if let Some(name) = runs.iter().find(|name| !there.contains(**name)) {
-            let problem = format!("`{}` refers to `{name}`, which is no {what}", claim.says);
+            let problem = format!("\"{}\" refers to `{name}`, which is no {what}", claim.says);
             return error("claims", problem);
         }
         if let Some(name) = quantities.iter().find(|name| !self.measures(name)) {
-            let problem = format!("`{}` refers to `{name}`, unknown; {}", claim.says, known());
+            let problem = format!(
+                "\"{}\" refers to `{name}`, unknown; {}",
+                claim.says,
+                known()
+            );
             return error("claims", problem);
         }
         // A claim may compare two quantities of one run.
@@ -338,7 +346,7 @@ impl<'a> Names<'a> {
             && run == than
             && is_one
         {
-            let problem = format!("`{}` compares `{run}` with itself", claim.says);
+            let problem = format!("\"{}\" compares `{run}` with itself", claim.says);
             return error("claims", problem);
         }
         Ok(())

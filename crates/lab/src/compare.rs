@@ -10,9 +10,7 @@ use residual_zoo_data::{Corpus, Entropy};
 use residual_zoo_report::{
     Axis as ChartAxis, Cell, Chart, Column, Reference, Report, Section, Series, Table, si,
 };
-use residual_zoo_runs::{
-    ANOTHER_DIRECTORY, Error as RunError, Row, RunConfig, checkpoint, disk, vocabulary, with_remedy,
-};
+use residual_zoo_runs::{Error as RunError, Remedy, Row, RunConfig, checkpoint, disk, vocabulary};
 use residual_zoo_system::console::{print, warn};
 use residual_zoo_train::Summary;
 use residual_zoo_train::dashboard::{Display, Screen, Title};
@@ -109,10 +107,13 @@ pub fn compare<C: ModelConfig>(
             }
             Ok(summary) => comparison.entries.push((name.clone(), summary)),
             Err(DriveError::Backend(error)) => return Err(error.into()),
-            Err(error) => {
+            Err(mut error) => {
                 comparison.missing.push(name.clone());
                 match failure {
-                    Some(_) => warn(&of_comparison(&format!("{name} failed: {error}"))),
+                    Some(_) => {
+                        error.of_run().map(of_comparison);
+                        warn(&format!("{name} failed: {error}"));
+                    }
                     None => {
                         warn(&format!("{name} failed; the error comes at the end"));
                         failure = Some(error.into());
@@ -131,12 +132,12 @@ pub fn compare<C: ModelConfig>(
 }
 
 /// Puts a remedy that comparisons have in the place of one that only `train` has.
-pub fn of_comparison(message: &str) -> String {
-    let remedy = "begin anew with `--force`, or choose another directory with `--run DIR`";
-    match message.contains(ANOTHER_DIRECTORY) {
-        // A comparison has this one.
-        true => message.to_owned(),
-        false => with_remedy(message, remedy),
+pub fn of_comparison(error: &mut RunError) {
+    let own = "begin anew with `--force`, or choose another directory with `--run DIR`";
+    match error.remedies().0 {
+        // A comparison has these.
+        None | Some(Remedy::AnotherDirectory | Remedy::AnotherOrNoDirectory) => {}
+        Some(remedy) => *remedy = Remedy::OfCommand(own),
     }
 }
 

@@ -39,6 +39,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns the error of a single run, if it is one.
+    pub fn of_run(&mut self) -> Option<&mut RunError> {
+        match self {
+            Self::Drive(error) => error.of_run(),
+            _ => None,
+        }
+    }
+
     /// Adds the file to an error of a field or an assignment. Other errors stay as they are.
     pub fn in_file(self, path: &Path) -> Self {
         match self {

@@ -67,6 +67,7 @@ mod tuning_report;
 pub use check::unequal_budgets;
 pub use claims::{Claim, Judgement, Test, Verdict};
 pub use compare::{Comparison, Setting, compare, of_comparison};
+pub use corpora::open_data;
 pub use curves::{BITS_PER_BYTE, CURVES, Curve, curves, have_different_tokens};
 pub use error::Error;
 pub use experiment::{After, ChartSpec, Experiment, Measure, RunSpec, Vary};

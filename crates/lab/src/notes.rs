@@ -2,6 +2,7 @@
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::TrainConfig;
+use residual_zoo_system::counted;
 
 use crate::{Error, Experiment, PlannedRun};
 
@@ -34,9 +35,9 @@ pub fn long_warm_ups<'a>(
             0 => format!(" of {shown}"),
             left => format!(" of {shown} and {left} more"),
         };
-        let unit = if steps == 1 { "step" } else { "steps" };
+        let steps = counted(steps, "step");
         format!(
-            "the warm-up{of} takes {steps} {unit}, so the learning rate stays below its peak; set train.warmup"
+            "the warm-up{of} takes {steps}, so the learning rate stays below its peak; set train.warmup"
         )
     };
     long.into_iter().map(sentence).collect()

@@ -23,6 +23,9 @@ pub struct Observation {
     pub seed: Option<u64>,
     /// The quantities.
     pub quantities: BTreeMap<String, f64>,
+    /// The directory of the run in the pool.
+    #[serde(skip)]
+    pub directory: Option<PathBuf>,
     /// Values that the paper reports for the run, by quantity.
     #[serde(skip)]
     pub published: BTreeMap<String, f64>,

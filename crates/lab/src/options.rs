@@ -31,6 +31,9 @@ pub struct Options {
     pub shares_cores: bool,
     /// Whether nothing is printed about runs that are already trained or that another process trains.
     pub brief: bool,
+    /// Whether this command has opened the data before. They are then opened again after a stop, so that trained runs are
+    /// reported.
+    pub were_opened: bool,
     /// The display of every run.
     pub display: Display,
     /// Peak of the device in TFLOP/s, for the share in use.
@@ -52,9 +55,18 @@ impl Options {
             to_come: 0.0,
             shares_cores: false,
             brief: false,
+            were_opened: false,
             display: Display::Quiet,
             peak_tflops: None,
             stop: Interrupter::new(),
+        }
+    }
+
+    /// The switch that stops the opening of data.
+    pub(crate) fn stop_of_opening(&self) -> Interrupter {
+        match self.were_opened {
+            true => Interrupter::new(),
+            false => self.stop.clone(),
         }
     }
 

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_data::Corpus;
+use residual_zoo_data::{Corpus, DataConfig};
+use residual_zoo_evaluate::Task;
+use residual_zoo_runs::RunConfig;
 use residual_zoo_system::console::print;
 
-use crate::corpora::open_corpora;
+use crate::corpora::{check_data, open_corpora, open_data};
 use crate::facts::settings;
 use crate::finished::Goal;
 use crate::measure::Setting;
@@ -102,7 +104,40 @@ impl<C: ModelConfig> Experiment<C> {
     ///
     /// Names the first file that cannot be read.
     pub fn check_tasks(&self) -> Result<(), Error> {
-        tasks::read(&self.tasks).map(drop)
+        tasks::read(self.tasks.iter()).map(drop)
+    }
+
+    /// Checks that the runs of `planned` can begin, as far as it is known without training: that they can be trained on
+    /// their data at every point of a sweep, and evaluated on the tasks. `opened` finds opened data. Other data, and
+    /// tasks without a file, are not checked.
+    ///
+    /// # Errors
+    ///
+    /// Names the first run that cannot be trained or evaluated, or the first file that cannot be read.
+    pub fn check_start<'a>(
+        &self,
+        planned: &[PlannedRun<C>],
+        opened: impl Fn(&DataConfig) -> Option<&'a Corpus>,
+    ) -> Result<(), Error> {
+        let here = self.tasks.iter().filter(|task| task.file.exists());
+        let tasks = tasks::read(here)?;
+        let mut runs = Vec::new();
+        if let Some(sweep) = &self.sweep {
+            sweep.check_points(planned)?;
+            runs = sweep.runs(planned)?;
+        }
+        if self.sweep.as_ref().is_none_or(|sweep| !sweep.tuned) {
+            runs.extend_from_slice(planned);
+        }
+        for run in &runs {
+            if let Some(config) = &run.config
+                && let Some(corpus) = opened(&config.data)
+            {
+                check_data(&run.name, config, corpus)?;
+                check_tasks(&tasks, config, corpus, || true)?;
+            }
+        }
+        Ok(())
     }
 
     /// Prints the title, unless another process of the same experiment does so.
@@ -134,6 +169,37 @@ impl<C: ModelConfig> Experiment<C> {
         })
     }
 
+    /// Deletes all runs of `planned`: those of a sweep, and if they are `claimed`, those for the seeds of the
+    /// experiment. Opens the data.
+    ///
+    /// # Errors
+    ///
+    /// Data that cannot be opened, a device that is missing, and runs that cannot be deleted.
+    pub fn forget(
+        &self,
+        planned: &[PlannedRun<C>],
+        claimed: bool,
+        options: &Options,
+    ) -> Result<(), Error> {
+        options.backend.check_device(options.gpu)?;
+        let points = self.sweep.iter().map(|sweep| sweep.runs(planned));
+        let points = points.collect::<Result<Vec<_>, _>>()?.concat();
+        let is_tuned = self.sweep.as_ref().is_some_and(|sweep| sweep.tuned);
+        let of_seeds = if is_tuned { &points } else { planned };
+        let of_sweep = self
+            .sweep
+            .iter()
+            .map(|sweep| (&points[..], &sweep.seeds[..]));
+        let of_claims = claimed.then_some((of_seeds, &self.seeds[..]));
+        for (runs, seeds) in of_sweep.chain(of_claims) {
+            let corpora = open_data(runs, options)?;
+            let corpora: Vec<&Corpus> = corpora.iter().map(|corpus| &**corpus).collect();
+            let pool = Pool::open(options);
+            pool.forget(&pool.runs(runs, seeds, &corpora))?;
+        }
+        Ok(())
+    }
+
     /// Trains `planned` for every seed.
     fn train(&self, planned: &[PlannedRun<C>], options: &Options) -> Result<Outcome, Error> {
         let corpora = open_corpora(planned, options)?;
@@ -143,13 +209,12 @@ impl<C: ModelConfig> Experiment<C> {
             let pool = Pool::open(options);
             pool.forget(&pool.runs(planned, &self.seeds, &corpora))?;
         }
-        let tasks = tasks::read(&self.tasks)?;
+        let tasks = tasks::read(self.tasks.iter())?;
         // Runs that cannot be evaluated are not trained.
+        let stop = options.stop_of_opening();
         for (run, corpus) in planned.iter().zip(&corpora) {
             if let Some(config) = &run.config {
-                let context = config.model.shape().context;
-                let goes_on = || !options.stop.should_stop();
-                residual_zoo_evaluate::check(&tasks, &corpus.tokenizer, context, goes_on)?;
+                check_tasks(&tasks, config, corpus, || !stop.should_stop())?;
             }
         }
         let outcome = train_runs(planned, &self.seeds, &corpora, Goal::Whole(&tasks), options);
@@ -191,6 +256,18 @@ impl<C: ModelConfig> Experiment<C> {
         }
         Ok(observations)
     }
+}
+
+/// Checks that a run can be evaluated on `tasks`.
+fn check_tasks<C: ModelConfig>(
+    tasks: &[Task],
+    config: &RunConfig<C>,
+    corpus: &Corpus,
+    goes_on: impl FnMut() -> bool,
+) -> Result<(), Error> {
+    let context = config.model.shape().context;
+    let checked = residual_zoo_evaluate::check(tasks, &corpus.tokenizer, context, goes_on);
+    Ok(checked?)
 }
 
 /// The name of each run with a model, and all settings with the first seed.

@@ -319,7 +319,9 @@ fn share<'a>(shared: &Fields<'a>, model: &mut Value<'a>) {
                 .iter_mut()
                 .for_each(|layer| share(shared, layer));
         } else {
+            let end = fields.end;
             *fields = shared.clone().with(std::mem::take(fields));
+            fields.end = end;
         }
     }
 }

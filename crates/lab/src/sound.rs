@@ -111,7 +111,7 @@ fn check_numbers(claim: &Claim) -> Result<(), ConfigError> {
         false => error(
             "claims",
             format!(
-                "`{}` has a number that is not finite, a tolerance below 0, or a lower bound above the upper one",
+                "\"{}\" has a number that is not finite, a tolerance below 0, or a lower bound above the upper one",
                 claim.says
             ),
         ),
@@ -142,7 +142,7 @@ fn check_data<C>(claim: &Claim, planned: &[PlannedRun<C>]) -> Result<(), ConfigE
         };
         if let Some((other, _)) = texts.find(|(_, other)| *other != data) {
             let problem = format!(
-                "`{}` compares `{first}` and `{other}`, whose losses are of different validation data; give both the same \
+                "\"{}\" compares `{first}` and `{other}`, whose losses are of different validation data; give both the same \
                  data, tokenizer and `valid_fraction`",
                 claim.says
             );

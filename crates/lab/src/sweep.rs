@@ -11,6 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use residual_zoo_core::{ConfigError, check};
 use residual_zoo_runs::{TrainConfig, names_of};
+use residual_zoo_system::counted;
 use serde::{Deserialize, Serialize};
 
 /// A sweep trains every run of an experiment at every point. The best point of a run has the lowest mean validation
@@ -311,7 +312,11 @@ impl Swept {
     pub(crate) fn describe(&self) -> String {
         let range = |range: &Range, how: &str| {
             let Range { from, to, count } = range;
-            format!("{}: {count} values {how} from {from} to {to}", self.name())
+            format!(
+                "{}: {} {how} from {from} to {to}",
+                self.name(),
+                counted(count, "value")
+            )
         };
         match &self.values {
             Values::Grid(values) => {

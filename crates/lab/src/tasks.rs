@@ -67,8 +67,8 @@ pub(crate) fn check(tasks: &[TaskSpec]) -> Result<(), ConfigError> {
 }
 
 /// Reads the files of tasks.
-pub(crate) fn read(tasks: &[TaskSpec]) -> Result<Vec<Task>, Error> {
-    tasks.iter().map(TaskSpec::read).collect()
+pub(crate) fn read<'a>(tasks: impl Iterator<Item = &'a TaskSpec>) -> Result<Vec<Task>, Error> {
+    tasks.map(TaskSpec::read).collect()
 }
 
 /// The reason why a run has no metrics.

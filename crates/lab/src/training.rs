@@ -8,9 +8,11 @@ use std::time::Duration;
 use residual_zoo_backend::{PeakMemory, panic_message};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, one_line};
-use residual_zoo_report::duration;
+use residual_zoo_report::{duration, wrapped};
 use residual_zoo_runs::run_dir::MEASURED;
-use residual_zoo_runs::{Error as RunError, checkpoint, disk, run_dir, vocabulary, with_remedy};
+use residual_zoo_runs::{
+    Error as RunError, OtherPlace, Remedy, checkpoint, disk, run_dir, vocabulary,
+};
 use residual_zoo_system::console::print;
 use residual_zoo_system::panics::caught;
 use residual_zoo_train::dashboard::{Screen, Title};
@@ -27,7 +29,7 @@ use crate::observe::{learned, of_summary};
 use crate::pool::Place;
 use crate::sweep::until;
 use crate::tasks::{Unevaluated, metrics};
-use crate::{After, Missing, Observation, Options, Outcome, PlannedRun, Pool};
+use crate::{After, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool};
 
 /// Trains every run for every seed up to `goal`, all runs of a seed before the next seed, and observes them. A run that
 /// is already in the pool, or in the file of finished runs, is not trained again; a stopped one continues. Runs that
@@ -72,6 +74,11 @@ pub(crate) fn train_runs<C: ModelConfig>(
     outcome
 }
 
+/// Prints a line about runs. In a terminal, it is cut between words.
+fn say(line: &str) {
+    print(&wrapped(line, "  "));
+}
+
 /// Waits until one of the runs is free again, or the user asks to stop.
 fn wait<C: ModelConfig>(busy: &[Turn<C>], options: &Options) {
     let Some(first) = busy.first() else { return };
@@ -82,7 +89,7 @@ fn wait<C: ModelConfig>(busy: &[Turn<C>], options: &Options) {
         } else {
             String::new()
         };
-        print(&format!(
+        say(&format!(
             "waiting for another process that trains {name}{others}"
         ));
     }
@@ -233,7 +240,10 @@ impl<C: ModelConfig> Turn<'_, C> {
         options: &Options,
         outcome: &mut Outcome,
     ) -> Result<Observation, Pending> {
-        if outcome.stopped || options.stop.should_stop() {
+        // Runs that were trained before the stop are still observed.
+        let is_stopping = outcome.stopped || options.stop.should_stop();
+        let is_done = self.finished.is_some() || self.place.as_ref().is_some_and(is_trained);
+        if is_stopping && !is_done {
             outcome.stopped = true;
             return Err("not trained yet".into());
         }
@@ -251,14 +261,12 @@ impl<C: ModelConfig> Turn<'_, C> {
             });
         }
         let label = format!("[{}/{}] {}", self.number.0, self.number.1, self.name());
-        let is_shown = !options.display.is_live() && !options.brief;
-        if is_shown && !known && !run_dir::is_in_use(&place.directory) {
-            print(&format!("{label} …"));
-        }
+        let is_shown = !options.display.is_live() && (!options.brief || options.shares_cores);
+        let line = (is_shown && !known).then(|| format!("{label} …"));
         let memory = PeakMemory::start(options.backend, options.gpu);
-        let summary = self.train(place, options).inspect_err(|why| {
+        let summary = self.train(place, line, options).inspect_err(|why| {
             if let Pending::Missing { why, .. } = why {
-                print(&format!("{label} failed: {why}"));
+                say(&format!("{label} failed: {why}"));
             }
         })?;
         let is_partial = self.until().is_some();
@@ -270,7 +278,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         };
         let memory = (!is_partial).then_some(memory);
         let observed = self.observe(&summary, &place.directory, memory, parent);
-        let mut observed = observed.map_err(|error| of_pool(&error))?;
+        let mut observed = observed.map_err(|error| of_pool(DriveError::from(error)))?;
         let tasks = self.goal.tasks();
         if !is_partial && !tasks.is_empty() {
             let metrics = match metrics::<C>(&place.directory, tasks, options) {
@@ -280,14 +288,14 @@ impl<C: ModelConfig> Turn<'_, C> {
                     outcome.stopped = true;
                     return Err("not evaluated yet; to continue: repeat the command".into());
                 }
-                Err(Unevaluated::Failed(error)) => return Err(of_pool(&error).into()),
+                Err(Unevaluated::Failed(error)) => return Err(of_pool(error).into()),
             };
             observed.quantities.extend(metrics);
         }
         let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
         let time = duration(Duration::from_secs_f64(seconds));
         if summary.trained || !options.brief {
-            print(&format!(
+            say(&format!(
                 "{label}: validation loss {:.4}, {}",
                 summary.valid_loss,
                 match summary.trained {
@@ -327,7 +335,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         finished.put_measured(self.goal.tasks(), &mut quantities);
         quantities.extend(self.run.values.clone());
         if !options.brief {
-            print(&format!(
+            say(&format!(
                 "[{}/{}] {}: validation loss {:.4}, already trained ({})",
                 self.number.0,
                 self.number.1,
@@ -343,6 +351,7 @@ impl<C: ModelConfig> Turn<'_, C> {
             line: self.run.line.clone(),
             seed: Some(self.seed),
             quantities,
+            directory: None,
             published: self.run.published.clone(),
             rows,
         })
@@ -368,8 +377,13 @@ impl<C: ModelConfig> Turn<'_, C> {
         Ok(parents.first().copied())
     }
 
-    /// Trains the run. `None` if the user stopped it before its first step.
-    fn train(&self, place: &Place, options: &Options) -> Result<Option<Summary>, Pending> {
+    /// Trains the run, and prints `line` when this begins. `None` if the user stopped it before its first step.
+    fn train(
+        &self,
+        place: &Place,
+        line: Option<String>,
+        options: &Options,
+    ) -> Result<Option<Summary>, Pending> {
         let mut config = self.run.config.clone().ok_or("has no model")?;
         config.train.seed = self.seed;
         let title = Title {
@@ -385,6 +399,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         let before = place.before.as_ref();
         let before = before.filter(|(first, _)| !is_known || are_there || is_there(first));
         let run_options = RunOptions {
+            line,
             until: self.until(),
             ..options.of_run(place.directory.clone(), title, before.cloned())
         };
@@ -403,7 +418,9 @@ impl<C: ModelConfig> Turn<'_, C> {
             {
                 match merge::<C>((a, b), first, 1.0, (kind, gpu)) {
                     // Another process has just made the merged run.
-                    Err(DriveError::Run(RunError::RunExists(_))) if !run_dir::is_free(first)? => {}
+                    Err(DriveError::Run(error))
+                        if matches!(error.cause(), RunError::RunExists(_))
+                            && !run_dir::is_free(first)? => {}
                     made => drop(made?),
                 }
             }
@@ -431,9 +448,10 @@ impl<C: ModelConfig> Turn<'_, C> {
                 })
             }
             Ok(Err(DriveError::Run(error @ RunError::Parse { .. }))) => {
-                Err(format!("{}; restore it, or {OF_POOL}", one_line(&error)).into())
+                let error = error.then("; restore it, or ", Remedy::OfCommand(OF_POOL));
+                Err(one_line(&error).into())
             }
-            Ok(Err(error)) => Err(of_pool(&error).into()),
+            Ok(Err(error)) => Err(of_pool(error).into()),
             Err(panic) => Err(format!("panicked: {}", panic_message(&*panic)).into()),
         }
     }
@@ -465,6 +483,7 @@ impl<C: ModelConfig> Turn<'_, C> {
             line: self.run.line.clone(),
             seed: Some(self.seed),
             quantities,
+            directory: Some(directory.into()),
             published: self.run.published.clone(),
             rows,
         })
@@ -476,8 +495,16 @@ const OF_POOL: &str = "delete that run to train it again, train all again with `
                        `--runs DIR`";
 
 /// The text of an error, with a remedy that experiments and sweeps have.
-fn of_pool(error: &impl std::fmt::Display) -> String {
-    with_remedy(&one_line(error), OF_POOL)
+fn of_pool(error: impl Into<Error>) -> String {
+    let mut error = error.into();
+    let (remedy, place) = error.of_run().map(RunError::remedies).unwrap_or_default();
+    if let Some(remedy) = remedy {
+        *remedy = Remedy::OfCommand(OF_POOL);
+    }
+    if let Some(place) = place {
+        *place = OtherPlace::By("`--runs DIR`");
+    }
+    one_line(error)
 }
 
 /// Measurements of a run, kept in its directory.

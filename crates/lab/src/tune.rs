@@ -1,6 +1,7 @@
 //! Sweeps, and the best point of every run.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::Corpus;
@@ -49,6 +50,9 @@ pub struct TriedPoint {
     pub share: f64,
     /// The training tokens per seed.
     pub tokens: f64,
+    /// The directory of each seed of the sweep in the pool; `None` if the seed failed.
+    #[serde(skip)]
+    pub directories: Vec<Option<PathBuf>>,
     /// The validation loss of each seed of the sweep, in nats per token; `None` if the seed failed.
     pub losses: Vec<Option<f64>>,
     /// The reason why the point has no loss, if it has none.
@@ -117,6 +121,22 @@ impl Tuning {
             None => format!("{}: no point, because {}", run.run, run.failure()),
         };
         self.runs.iter().map(best).collect()
+    }
+
+    /// The name of the run and the values at each point, by the name of the point. A tuned run has the values of its best
+    /// point.
+    pub(crate) fn values(&self) -> BTreeMap<String, (&str, &[Value])> {
+        let mut values = BTreeMap::new();
+        for run in &self.runs {
+            for tried in &run.tried {
+                let point = self.sweep.describe(&Point(tried.values.clone()));
+                values.insert(format!("{}, {point}", run.run), (&*run.run, &*tried.values));
+            }
+            if let Some(best) = run.best().filter(|_| self.sweep.tuned) {
+                values.insert(run.run.clone(), (&*run.run, &*best.values));
+            }
+        }
+        values
     }
 
     /// The training tokens of all points and seeds.
@@ -266,6 +286,14 @@ impl Sweep {
                 for candidate in &candidates {
                     tuning.record(candidate, *share, &outcome);
                 }
+                // A later rung replaces an earlier one.
+                for mut found in outcome.observations {
+                    found.rows = Vec::new();
+                    let is_same =
+                        |other: &Observation| (&other.run, other.seed) == (&found.run, found.seed);
+                    whole.observations.retain(|other| !is_same(other));
+                    whole.observations.push(found);
+                }
                 let broken = outcome.missing.into_iter();
                 whole
                     .missing
@@ -353,6 +381,7 @@ impl Sweep {
             set: self.set(point),
             share: 0.0,
             tokens: 0.0,
+            directories: Vec::new(),
             losses: Vec::new(),
             failed: Some("not trained".into()),
         };
@@ -461,6 +490,8 @@ impl Tuning {
             tried.share = steps as f64 / config.train.steps as f64;
             tried.tokens = (steps * config.tokens_per_step()) as f64;
         }
+        let directory = |seed: &u64| of_seed(seed)?.directory.clone();
+        tried.directories = self.sweep.seeds.iter().map(directory).collect();
         tried.losses = losses;
     }
 }

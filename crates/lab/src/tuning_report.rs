@@ -129,7 +129,7 @@ impl Tuning {
         self.runs.iter().filter_map(line).collect()
     }
 
-    /// Writes a line for each run, point and seed: the values, the share of the steps that was trained, the training
+    /// Writes a line for each run, point and seed: the values, the directory, the share of the steps that was trained, the training
     /// tokens, the validation loss, and the reason if there is none.
     pub fn to_csv(&self) -> String {
         let fields: Vec<String> = self
@@ -140,7 +140,15 @@ impl Tuning {
             .collect();
         let mut head = vec!["run"];
         head.extend(fields.iter().map(String::as_str));
-        head.extend(["seed", "share", "tokens", "valid_loss", "best", "failed"]);
+        head.extend([
+            "seed",
+            "directory",
+            "share",
+            "tokens",
+            "valid_loss",
+            "best",
+            "failed",
+        ]);
         let mut lines = Vec::new();
         for run in &self.runs {
             for (i, tried) in run.tried.iter().enumerate() {
@@ -150,8 +158,10 @@ impl Tuning {
                     let loss = loss.map(|loss| loss.to_string());
                     let mut line = vec![run.run.clone()];
                     line.extend(tried.values.iter().map(Value::to_string));
+                    let directory = tried.directories.get(j).and_then(Option::as_deref);
                     line.extend([
                         seed.to_string(),
+                        directory.map_or(String::new(), |it| it.display().to_string()),
                         tried.share.to_string(),
                         tried.tokens.to_string(),
                         loss.unwrap_or_default(),

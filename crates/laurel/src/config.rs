@@ -296,7 +296,7 @@ impl Design for LaurelConfig {
         let weights = match self.weights {
             Weights::One => 0,
             Weights::Sigmoid => each,
-            _ => each.saturating_mul(2),
+            _ => 2 * each,
         };
         let gamma = if self.augmentation.has_gamma() {
             self.augmentation.k()

@@ -221,7 +221,7 @@ impl<A: List> Composition<A> {
 
     /// Requirements of the connection on a stream.
     fn requirements(&self, stream: StreamSize) -> Frame {
-        let updates = stream.n_layer.saturating_mul(self.updates_per_layer());
+        let updates = stream.n_layer * self.updates_per_layer();
         let placed = self.connection.as_ref();
         placed.map_or_else(Frame::default, |placed| placed.config().frame(updates))
     }
@@ -294,10 +294,7 @@ impl<A: List> Composition<A> {
                 true => self.entry(0).positions(last - 1, time, frame),
                 false => 1,
             };
-            Cost {
-                forward_flops: cost.forward_flops.saturating_mul(positions),
-                ..cost
-            }
+            cost.applied(positions)
         });
         let cost = streams.fold(Cost::default(), |sum, cost| sum + cost);
         cost * self.recurrence.as_ref().map_or(1, |_| self.shape().n_layer)
@@ -418,7 +415,7 @@ impl<A: List> ModelConfig for Composition<A> {
         name
     }
 
-    fn validate(&self) -> Result<(), ConfigError> {
+    fn validate_fields(&self) -> Result<(), ConfigError> {
         self.validate_layers()?;
         if self.reads_images() {
             self.validate_of_images()?;
@@ -550,8 +547,7 @@ impl<A: List> ModelConfig for Composition<A> {
         let frame = self.frame(vocabulary);
         if let (Reads::Images(image), Some(patches)) = (vocabulary.reads, &self.patches) {
             let positions = patches.positions(image);
-            let mut layers = self.layers_cost(positions, &frame);
-            layers.forward_flops = layers.forward_flops.saturating_mul(positions);
+            let layers = self.layers_cost(positions, &frame).applied(positions);
             let tables = first.tables(vocabulary, &frame);
             let ends = tables.map(|tables| patches.cost(image, &tables));
             return layers + ends.unwrap_or_default();

@@ -132,23 +132,20 @@ impl RecurrentConfig {
     /// layers on a window of `time` tokens.
     pub fn cost(&self, tau: impl Fn(usize) -> Cost, context: usize) -> Cost {
         let k = self.block.min(context);
-        let blocks = context.div_ceil(k.max(1));
-        let last = context - k.saturating_mul(blocks.saturating_sub(1)).min(context);
-        let flops = |time: usize| tau(time).forward_flops.saturating_mul(time);
+        let blocks = context.div_ceil(k);
+        let last = context - k * (blocks - 1);
+        let window = |time: usize| tau(time) * time;
         // Eq. 8, eq. 9 for whole blocks, eq. 9 for the last block, and eq. 10.
         let windows = match blocks {
-            0 | 1 => flops(last).saturating_mul(2),
-            _ => flops(k)
-                .saturating_add(flops(k.saturating_mul(2)).saturating_mul(blocks - 2))
-                .saturating_add(flops(k.saturating_add(last)))
-                .saturating_add(flops(last)),
+            1 => window(last) * 2,
+            _ => window(k) + window(2 * k) * (blocks - 2) + window(k + last) + window(last),
         };
         let alpha = match self.alpha {
             Alpha::Fixed(_) => Cost::default(),
             Alpha::Trainable(_) | Alpha::StraightThrough(_) | Alpha::Sigmoid(_) => Cost::vector(1),
         };
         let layers = Cost {
-            forward_flops: windows / context.max(1),
+            forward_flops: windows.forward_flops / context,
             ..tau(k)
         };
         layers + alpha

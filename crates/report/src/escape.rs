@@ -2,14 +2,15 @@
 
 use residual_zoo_system::harmless;
 
-/// Replaces characters of an HTML or SVG document that XML does not allow, or that change the direction of text.
+/// Whether XML does not allow the character, or it changes the direction of text or controls a terminal.
+fn is_odd(c: char) -> bool {
+    matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}')
+        || c.is_control()
+}
+
+/// Replaces odd characters of an HTML or SVG document.
 pub(crate) fn printable(document: String) -> String {
-    let is_odd = |c: char| match c {
-        '\n' | '\t' => false,
-        '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}' => true,
-        c => c.is_control(),
-    };
-    document.replace(is_odd, "\u{fffd}")
+    document.replace(|c| is_odd(c) && !"\n\t".contains(c), "\u{fffd}")
 }
 
 /// Puts text on one line: line breaks and tabs become spaces, and control characters are escaped.
@@ -19,21 +20,26 @@ pub(crate) fn one_line(text: &str) -> String {
     harmless(&words.collect::<Vec<_>>().join(" ")).into_owned()
 }
 
-/// Makes a cell of a CSV file. A spreadsheet reads a cell that begins with `=` or the like as a formula, so such a
-/// cell gets an apostrophe in front. Numbers stay unchanged.
+/// Makes a cell of a CSV file. Different texts become different cells. A spreadsheet reads a cell that begins with `=` or
+/// the like as a formula, so such a cell gets an apostrophe in front, and so does a cell that begins with an apostrophe.
+/// Odd characters are escaped as `\u{…}`. Numbers stay unchanged.
 pub(crate) fn csv_cell(cell: &str) -> String {
-    let is_odd = |c: char| c.is_control();
-    let cell = match cell.contains(is_odd) {
-        true => one_line(cell),
-        false => harmless(cell).into_owned(),
-    };
+    let mut text = String::with_capacity(cell.len());
+    // A text that has `\u{` itself would otherwise look escaped.
+    for c in cell.replace("\\u{", "\\u{5c}u{").chars() {
+        match is_odd(c) {
+            true => text.extend(c.escape_unicode()),
+            false => text.push(c),
+        }
+    }
+    let cell = text;
     // Some spreadsheets drop invisible characters, and some read wide forms as signs too.
     let is_unseen = |c: char| {
         c.is_whitespace() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}')
     };
     let first = cell.trim_start_matches(is_unseen).chars().next();
-    let is_sign = first.is_some_and(|c| "=+-@＝＋－＠".contains(c));
-    match is_sign && !is_number(&cell) {
+    let is_marked = first.is_some_and(|c| "'=+-@＝＋－＠".contains(c));
+    match is_marked && !is_number(&cell) {
         true => format!("'{cell}"),
         false => cell,
     }
@@ -47,6 +53,9 @@ fn is_number(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use super::csv_cell;
     use crate::csv;
 
     /// Text that a spreadsheet would read as a formula stays text. Numbers stay numbers.
@@ -70,15 +79,21 @@ mod tests {
             ("+5", "'+5"),
             ("-inf", "'-inf"),
             ("- 1", "'- 1"),
-            ("\t=1", "'=1"),
-            ("\r=1", "'=1"),
+            ("'=1+1", "''=1+1"),
+            (" '=1", "' '=1"),
+            ("'", "''"),
+            ("it's", "it's"),
+            ("\t=1", "\\u{9}=1"),
+            ("\r=1", "\\u{d}=1"),
+            ("\\u{9}=1", "\\u{5c}u{9}=1"),
+            ("C:\\users", "C:\\users"),
             (" =1", "' =1"),
             ("\u{feff}=1", "'\u{feff}=1"),
             ("＝1+1", "'＝1+1"),
             ("=\"a\"", "\"'=\"\"a\"\"\""),
             ("x\u{1b}[31m", "x\\u{1b}[31m"),
             ("a\u{202e}b", "a\\u{202e}b"),
-            ("two\r\nlines\tand a tab", "two lines and a tab"),
+            ("two\nlines\tand a tab", "two\\u{a}lines\\u{9}and a tab"),
             ("a=1", "a=1"),
             ("a-b", "a-b"),
         ];
@@ -86,5 +101,23 @@ mod tests {
             assert_eq!(cell(text), expected, "{text:?}");
         }
         assert_eq!(csv(&["=x"], []), "'=x\n");
+    }
+
+    #[test]
+    fn different_texts_are_different_cells() {
+        // Every text of up to five of these.
+        let parts = ["'", "=", " ", "1", "-", "\\", "u{", "5c}", "9}", "\t", "\n"];
+        let mut texts = vec![String::new()];
+        let mut last = texts.clone();
+        for _ in 0..5 {
+            let longer = last
+                .iter()
+                .flat_map(|text| parts.map(|part| text.clone() + part));
+            last = longer.collect();
+            texts.extend(last.iter().cloned());
+        }
+        let count = texts.len();
+        let cells: HashSet<String> = texts.iter().map(|text| csv_cell(text)).collect();
+        assert_eq!(cells.len(), count);
     }
 }

@@ -47,4 +47,4 @@ pub use chart::{Axis, Chart, Reference, Scale, Series, Style};
 pub use number::{bytes, duration, si, sig};
 pub use page::{MARK, Picture, Report, Section};
 pub use table::{Cell, Column, Table, Tone, csv};
-pub use width::wrap;
+pub use width::{wrap, wrapped};

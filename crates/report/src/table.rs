@@ -159,8 +159,8 @@ impl Column {
 }
 
 /// Writes `head` and `rows` as CSV, a line each, with quotes around fields that need them. Numbers stay unchanged. In
-/// other cells, an apostrophe marks text that a spreadsheet would read as a formula, and control characters are
-/// escaped.
+/// other cells, an apostrophe marks text that a spreadsheet would read as a formula or that begins with an apostrophe,
+/// and control characters are escaped. Different texts stay different.
 ///
 /// A short row is padded to the columns of `head`, and a long one is cut.
 pub fn csv(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {

@@ -441,7 +441,7 @@ fn csv_quotes_what_has_to_be_quoted() {
     let rows = rows.map(|row| row.map(str::to_owned).to_vec());
     assert_eq!(
         csv(&["run", "loss, train"], rows),
-        "run,\"loss, train\"\n\"a,b\",1.5\n\"say \"\"so\"\"\",\ntwo lines,-2\n"
+        "run,\"loss, train\"\n\"a,b\",1.5\n\"say \"\"so\"\"\",\ntwo\\u{a}lines,-2\n"
     );
     assert_eq!(csv(&["run", "seed"], []), "run,seed\n");
 }

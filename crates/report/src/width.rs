@@ -1,5 +1,6 @@
 //! The width of text in a terminal, and cutting of text to a width.
 
+use residual_zoo_system::terminal::output_columns;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
@@ -30,6 +31,18 @@ pub fn wrap(text: &str, columns: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Formats text for standard output. In a terminal, lines are cut between words, and all but the first begin with
+/// `indent`.
+pub fn wrapped(text: &str, indent: &str) -> String {
+    let Some(columns) = output_columns() else {
+        return text.to_owned();
+    };
+    let words = text.trim_start();
+    let first = &text[..text.len() - words.len()];
+    let room = columns.saturating_sub(first.len().max(indent.len()));
+    format!("{first}{}", wrap(words, room).join(&format!("\n{indent}")))
 }
 
 /// Shortens texts to at most `columns` each; `…` marks the omitted part. Different texts stay different: if their

@@ -84,13 +84,8 @@ pub(crate) struct Convolution {
 impl Convolution {
     /// Cost of the convolution and its norm, for images whose result has `positions` positions.
     fn cost(&self, positions: usize) -> Cost {
-        let kernel = self.kernel * self.kernel;
-        let one = Cost::linear(self.input.saturating_mul(kernel), self.output, false);
-        let all = Cost {
-            forward_flops: one.forward_flops.saturating_mul(positions),
-            ..one
-        };
-        all + batch_norm::cost(self.output)
+        let values = self.input * self.kernel * self.kernel;
+        Cost::linear(values, self.output, false).applied(positions) + batch_norm::cost(self.output)
     }
 }
 
@@ -200,7 +195,7 @@ impl ResNetConfig {
     fn output(&self, width: usize) -> usize {
         match self.block {
             BlockKind::Basic => width,
-            BlockKind::Bottleneck { expansion } => width.saturating_mul(expansion),
+            BlockKind::Bottleneck { expansion } => width * expansion,
         }
     }
 
@@ -239,7 +234,7 @@ impl ResNetConfig {
                 ..first
             };
             input = output;
-            (first, other, depth.saturating_sub(1))
+            (first, other, depth - 1)
         });
         stages.collect()
     }
@@ -311,7 +306,7 @@ impl Architecture for ResNetConfig {
         Shape {
             context: 1,
             width: self.width(),
-            n_layer: self.depths.iter().copied().fold(0, usize::saturating_add),
+            n_layer: self.depths.iter().sum(),
             n_sublayer: 1,
             dropout: 0.0,
         }
@@ -348,9 +343,13 @@ impl Architecture for ResNetConfig {
         for (i, (width, depth)) in self.widths.iter().zip(&self.depths).enumerate() {
             check::at_least_one(&format!("widths.{i}"), *width)?;
             check::at_least_one(&format!("depths.{i}"), *depth)?;
-        }
-        if let BlockKind::Bottleneck { expansion } = self.block {
-            check::at_least_one("block.expansion", expansion)?;
+            if let BlockKind::Bottleneck { expansion } = self.block {
+                check::at_least_one("block.expansion", expansion)?;
+                check::size(
+                    &format!("widths.{i} · block.expansion"),
+                    self.output(*width),
+                )?;
+            }
         }
         check::at_least_one("stem_width", self.stem(0).output)?;
         if self.shortcut == ShortcutKind::Pad
@@ -408,7 +407,7 @@ impl Architecture for ResNetConfig {
                 other: stem.params.total(),
                 ..Params::default()
             },
-            forward_flops: stem.forward_flops.saturating_add(head.forward_flops),
+            forward_flops: (stem + head).forward_flops,
         }
     }
 

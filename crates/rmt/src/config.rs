@@ -86,11 +86,11 @@ pub struct RmtBase {
 
 impl RmtBase {
     fn d_ff(&self) -> usize {
-        self.d_ff.unwrap_or(self.vectors().saturating_mul(4))
+        self.d_ff.unwrap_or(4 * self.vectors())
     }
 
     fn vectors(&self) -> usize {
-        self.rank.saturating_mul(self.d_v)
+        self.rank * self.d_v
     }
 }
 
@@ -182,7 +182,7 @@ impl RmtConfig {
 impl RmtConfig {
     /// Width of the feed-forward network.
     pub fn d_ff(&self) -> usize {
-        self.d_ff.unwrap_or(self.vectors().saturating_mul(4))
+        self.d_ff.unwrap_or(4 * self.vectors())
     }
 
     /// LN of eqs. 15-17, which normalises a token's whole matrix, as eq. 12 does. It has a scale `[D_v · D_k]` and no
@@ -277,16 +277,12 @@ impl RmtConfig {
 
     /// R · D_v, the total width of all data vectors.
     fn vectors(&self) -> usize {
-        self.rank.saturating_mul(self.d_v)
+        self.rank * self.d_v
     }
 
     /// The cost of storing (eq. 12) or retrieving (eq. 13) `count` vectors per token.
     fn keys_cost(&self, count: usize) -> Cost {
-        let keys = Cost::vector(count.saturating_mul(self.d_k));
-        Cost {
-            forward_flops: keys.params.other.saturating_mul(self.d_v).saturating_mul(2),
-            ..keys
-        }
+        Cost::vector(count * self.d_k) + Cost::flops(2 * count * self.width())
     }
 
     /// The cost of a norm with its scale, if the norm exists.
@@ -299,7 +295,7 @@ impl RmtConfig {
 
     /// D_k · D_v, the width of the stream.
     fn width(&self) -> usize {
-        self.d_k.saturating_mul(self.d_v)
+        self.d_k * self.d_v
     }
 }
 
@@ -346,10 +342,12 @@ impl Architecture for RmtConfig {
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        check::at_least_one("d_k", self.d_k)?;
-        check::at_least_one("d_v", self.d_v)?;
+        check::size("d_k", self.d_k)?;
+        check::size("d_v", self.d_v)?;
+        check::size("d_k · d_v", self.width())?;
         self.shape().validate()?;
-        check::at_least_one("rank", self.rank)?;
+        check::size("rank", self.rank)?;
+        check::size("rank · d_v", self.vectors())?;
         check::at_least_one("d_ff", self.d_ff())?;
         check::positive("norm_eps", self.norm_eps)?;
         if let Some(mup) = &self.mup {
@@ -392,10 +390,7 @@ impl Architecture for RmtConfig {
 
     fn embeddings_cost(&self, vocabulary: Vocabulary, frame: &Frame) -> Cost {
         let keys = self.keys_cost(self.rank);
-        let table = |rows: usize| {
-            let rows = rows.saturating_mul(self.vectors());
-            rows.saturating_add(keys.params.other)
-        };
+        let table = |rows: usize| rows * self.vectors() + self.rank * self.d_k;
         let (positions, stored) = match self.positions {
             Positions::Learned => (table(self.context), 2),
             Positions::Alibi => (0, 1),
@@ -404,7 +399,7 @@ impl Architecture for RmtConfig {
         let products = keys * stored + keys + logits;
         Cost {
             params: Params {
-                embedding: table(vocabulary.ids()).saturating_add(positions),
+                embedding: table(vocabulary.ids()) + positions,
                 unembedding: table(vocabulary.outputs),
                 other: self.norm_cost(frame.final_norm).params.other,
             },
@@ -415,10 +410,8 @@ impl Architecture for RmtConfig {
     fn block_cost(&self, _layer: usize, time: usize, frame: &Frame) -> Cost {
         let (rank, d, d_ff) = (self.rank, self.vectors(), self.d_ff());
         let norm = self.norm_cost(frame.pre_norm);
-        let attention = norm
-            + self.keys_cost(rank.saturating_mul(3))
-            + Cost::attention(time, d)
-            + self.keys_cost(rank);
+        let attention =
+            norm + self.keys_cost(3 * rank) + Cost::attention(time, d) + self.keys_cost(rank);
         let feed_forward = norm
             + self.keys_cost(rank)
             + Cost::linear(d, d_ff, false)

@@ -1,6 +1,7 @@
 //! `--set PATH=VALUE`: fields of a config by path, and their RON values.
 
 use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_system::counted;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use serde_path_to_error::Segment;
@@ -244,7 +245,10 @@ fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
                 ));
             }
             return index.and_then(|i| entries.get_mut(i)).ok_or_else(|| {
-                format!("the list has no entry `{field}`; its {count} entries are counted from 0")
+                format!(
+                    "the list has no entry `{field}`; it has {}, counted from 0",
+                    counted(count, "entry")
+                )
             });
         }
         if at.is_null() {
@@ -536,7 +540,7 @@ mod tests {
             ),
             (
                 "layers.2",
-                "the list has no entry `2`; its 2 entries are counted from 0",
+                "the list has no entry `2`; it has 2 entries, counted from 0",
             ),
         ] {
             assert_eq!(find(&mut tree, path).unwrap_err(), problem);

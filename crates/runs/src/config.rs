@@ -4,6 +4,7 @@ use std::path::Path;
 
 use residual_zoo_core::{ConfigError, ModelConfig, Precision, Recompute, Vocabulary, check};
 use residual_zoo_data::DataConfig;
+use residual_zoo_system::counted;
 use ron::error::SpannedError;
 use ron::extensions::Extensions;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -366,8 +367,10 @@ impl<M: ModelConfig> RunConfig<M> {
         if let (Some(own), Some(asked)) = (self.data.time(), self.train.time)
             && own != asked
         {
-            let problem =
-                format!("is {asked}, but the data have sequences of {own} tokens; leave it out");
+            let problem = format!(
+                "is {asked}, but the data have sequences of {}; leave it out",
+                counted(own, "token")
+            );
             return Err(ConfigError::new("train.time", problem));
         }
         if self.data.time().is_some() && self.train.sample_every.is_some() {

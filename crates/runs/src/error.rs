@@ -6,6 +6,8 @@ use residual_zoo_core::{ConfigError, params::ImportError};
 use residual_zoo_data::{DataError, one_line};
 use residual_zoo_system::is_wrong_place;
 
+use crate::remedy::{OtherPlace, Remedy};
+
 /// An error in setting up, continuing or reading a run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -61,20 +63,12 @@ pub enum Error {
         problem: String,
     },
     /// The directory for a new run already holds something else.
-    #[error(
-        "{0} already exists and holds something else; {ANOTHER_DIRECTORY}, or delete it if you no longer need it"
-    )]
+    #[error("{0} already exists and holds something else")]
     RunExists(PathBuf),
     /// A run would continue with other settings.
     #[error(
-        "{path} holds a run that differs from this one: {}; {ANOTHER_RUN}, or pass `--allow-config-change` to continue it \
-         with these changes{}",
-        differences.iter().map(|it| short(it)).collect::<Vec<_>>().join("; "),
-        if differences.iter().any(|change| change.starts_with("model")) {
-            " (the sizes of the weights cannot change)"
-        } else {
-            ""
-        }
+        "{path} holds a run that differs from this one: {}",
+        differences.iter().map(|it| short(it)).collect::<Vec<_>>().join("; ")
     )]
     Differs {
         /// The run.
@@ -171,13 +165,25 @@ pub enum Error {
         /// The difference.
         source: ImportError,
     },
+    /// An error with a remedy of `train`.
+    #[error("{error}{link}{remedy}")]
+    Remedied {
+        /// The error.
+        error: Box<Error>,
+        /// The words between the error and its remedy.
+        link: &'static str,
+        /// The remedy.
+        remedy: Remedy,
+    },
     /// An I/O operation failed.
-    #[error("could not {action} {path}: {source}{remedy}", remedy = remedy(.action, .path, .source))]
+    #[error("could not {action} {path}: {source}{}", place.remedy(action, path, source))]
     Io {
         /// The attempted operation, as a verb.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
+        /// The choice of another place.
+        place: OtherPlace,
         /// The cause.
         source: std::io::Error,
     },
@@ -253,6 +259,7 @@ impl Error {
         match self {
             Self::Data(error) => error.is_bad_input(),
             Self::FirstWeights { source, .. } => source.is_bad_input(),
+            Self::Remedied { error, .. } => error.is_bad_input(),
             Self::Io { source, .. } => is_wrong_place(source),
             Self::NotFinite { .. }
             | Self::Vanished(_)
@@ -270,6 +277,7 @@ impl Error {
         match self {
             Self::Data(error) => error.is_stop(),
             Self::FirstWeights { source, .. } => source.is_stop(),
+            Self::Remedied { error, .. } => error.is_stop(),
             _ => false,
         }
     }
@@ -280,125 +288,48 @@ impl Error {
         move |source| Self::Io {
             action,
             path,
+            place: OtherPlace::default(),
             source,
         }
     }
-}
 
-/// The remedy for a run that `train` cannot continue. It comes last in a message.
-pub const ANOTHER_RUN: &str = "start another run with `--run DIR`";
-/// The remedy for a directory in which no run can begin.
-pub const ANOTHER_DIRECTORY: &str = "choose another directory with `--run DIR`";
-/// The remedy for a run that has lost its history.
-pub(crate) const FROM_ITS_WEIGHTS: &str = "start another run from its weights";
-
-/// The remedy for a run that lacks the identity of its data.
-pub(crate) const IF_MERGED: &str = "if it was merged and has not trained";
-
-/// Puts `remedy` in the place of the remedies of `train`, for commands that have other options.
-pub fn with_remedy(message: &str, remedy: &str) -> String {
-    let known = [ANOTHER_RUN, ANOTHER_DIRECTORY, FROM_ITS_WEIGHTS, IF_MERGED];
-    let first = known.iter().filter_map(|known| message.find(known)).min();
-    first.map_or_else(
-        || message.to_owned(),
-        |at| format!("{}{remedy}", &message[..at]),
-    )
-}
-
-const NO_FOLDER: &str = "; create its folder first, or choose another one";
-const NO_SPACE: &str = "; free some space, or write to another disk";
-const NOT_WRITABLE: &str = "; choose a place where files can be written";
-
-/// Whether a message asks for another place to write to. A program can then name its option for the place.
-pub fn asks_for_a_place(message: &str) -> bool {
-    let remedies = [NO_FOLDER, NO_SPACE, NOT_WRITABLE];
-    remedies.iter().any(|remedy| message.ends_with(remedy))
-}
-
-/// Puts a remedy that suits a continued run, whose place is fixed, in the place of another place to write to.
-pub fn at_its_place(message: &str) -> String {
-    match (
-        message.strip_suffix(NOT_WRITABLE),
-        message.strip_suffix(NO_SPACE),
-    ) {
-        (Some(message), _) => format!("{message}; make it writable"),
-        (_, Some(message)) => format!("{message}; free some space"),
-        _ => message.to_owned(),
+    /// Makes the error of the directory `path`, which holds something else than a run.
+    pub fn run_exists(path: impl Into<PathBuf>) -> Self {
+        Self::RunExists(path.into()).then("; ", Remedy::AnotherOrNoDirectory)
     }
-}
 
-fn remedy(action: &str, path: &Path, error: &std::io::Error) -> &'static str {
-    use std::io::ErrorKind::{
-        FileTooLarge, InvalidData, IsADirectory, NotADirectory, NotFound, QuotaExceeded,
-        StorageFull,
-    };
-    // A command without an option for the place writes here.
-    let is_stream = path == Path::new("standard output");
-    match error.kind() {
-        StorageFull | QuotaExceeded | FileTooLarge if is_stream => "; free some space",
-        _ if is_stream => "",
-        NotFound if action == "write" => NO_FOLDER,
-        StorageFull | QuotaExceeded | FileTooLarge => NO_SPACE,
-        _ if action != "read" => NOT_WRITABLE,
-        NotFound | NotADirectory => "; check the path",
-        IsADirectory => "; give a file",
-        InvalidData => "; the file must be UTF-8 text",
-        _ => "",
+    /// Adds a remedy of `train`. The words `link` stand before it: `; ` or `, or `.
+    pub fn then(self, link: &'static str, remedy: Remedy) -> Self {
+        let error = Box::new(self);
+        Self::Remedied {
+            error,
+            link,
+            remedy,
+        }
+    }
+
+    /// Returns the error without its remedy.
+    pub fn cause(&self) -> &Self {
+        match self {
+            Self::Remedied { error, .. } => error,
+            error => error,
+        }
+    }
+
+    /// Returns the remedies that depend on the running command: a remedy of `train`, and the choice of another place.
+    pub fn remedies(&mut self) -> (Option<&mut Remedy>, Option<&mut OtherPlace>) {
+        match self {
+            Self::Remedied { error, remedy, .. } => (Some(remedy), error.remedies().1),
+            Self::FirstWeights { source, .. } => source.remedies(),
+            Self::Io { place, .. } => (None, Some(place)),
+            _ => (None, None),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn remedies_of_train_are_replaced_for_other_commands() {
-        let differs = Error::Differs {
-            path: "pool/a".into(),
-            differences: vec!["model.width was 8, now 16".into()],
-        };
-        let run = || PathBuf::from("pool/a");
-        let damaged = |remedy: &str| Error::NoRun {
-            path: run(),
-            problem: format!("is damaged; restore it, or {remedy}"),
-        };
-        let from_weights = format!("{FROM_ITS_WEIGHTS}: `--init-from pool/a`");
-        for error in [
-            differs,
-            Error::RunExists(run()),
-            damaged(ANOTHER_RUN),
-            damaged(ANOTHER_DIRECTORY),
-            damaged(&from_weights),
-            damaged(IF_MERGED),
-        ] {
-            let message = with_remedy(&error.to_string(), "repeat it");
-            assert!(
-                message.starts_with("pool/a") && message.ends_with("repeat it"),
-                "{message}"
-            );
-            assert!(
-                !message.contains("--run ") && !message.contains("--allow"),
-                "{message}"
-            );
-            assert!(!message.contains("--init-from"), "{message}");
-        }
-        assert_eq!(
-            with_remedy("a: is wrong; fix it", "no"),
-            "a: is wrong; fix it"
-        );
-    }
-
-    #[test]
-    fn a_continued_run_has_its_place() {
-        let denied = Error::io("write", "run/lock".as_ref());
-        let denied = denied(std::io::ErrorKind::PermissionDenied.into()).to_string();
-        assert!(asks_for_a_place(&denied), "{denied}");
-        assert_eq!(
-            at_its_place(&denied),
-            "could not write run/lock: permission denied; make it writable"
-        );
-        assert!(!asks_for_a_place(&at_its_place(&denied)));
-    }
 
     #[test]
     fn the_remedy_for_skipped_steps_fits_the_run() {

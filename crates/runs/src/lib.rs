@@ -17,6 +17,7 @@ mod lock;
 mod log;
 pub mod manifest;
 mod open;
+mod remedy;
 pub mod row;
 pub mod run_dir;
 mod wording;
@@ -26,13 +27,11 @@ pub use choice::{Choice, best};
 pub use config::{
     MinLearningRate, OnDiskError, OptimizerKind, RunConfig, Schedule, TrainConfig, parse_ron,
 };
-pub use error::{
-    ANOTHER_DIRECTORY, ANOTHER_RUN, Error, asks_for_a_place, at_its_place, describe_not_finite,
-    with_remedy,
-};
+pub use error::{Error, describe_not_finite};
 pub use lock::Lock;
 pub use log::Mark;
 pub use open::{Run, vocabulary};
+pub use remedy::{OtherPlace, Remedy};
 pub use row::Row;
 pub use run_dir::RunDir;
 pub use wording::did_you_mean;

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
+use residual_zoo_system::counted;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, disk};
@@ -80,7 +81,11 @@ pub fn verify(directory: &Path, files: &[String]) -> Result<(), Error> {
             return Err(problem(&path, "is not a regular file"));
         }
         if metadata.len() != entry.bytes {
-            let lengths = format!("has {} bytes instead of {}", metadata.len(), entry.bytes);
+            let lengths = format!(
+                "has {} instead of {}",
+                counted(metadata.len(), "byte"),
+                entry.bytes
+            );
             return Err(problem(&path, &lengths));
         }
         let (bytes, blake3) = digest(&path).map_err(Error::io("read", &path))?;

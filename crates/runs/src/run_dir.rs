@@ -12,6 +12,7 @@
 //! lock             locked by the process that trains
 //! ```
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ mod start;
 pub use place::{delete, is_free, is_in_use};
 pub use read::{
     check_paths, check_tokenizer, read_config, read_data, read_history, read_metrics,
-    read_tokenizer,
+    read_tokenizer, tokenizer_error, wrong_tokenizer,
 };
 pub use start::{DataIdentity, Start, is_config_edited};
 
@@ -60,7 +61,25 @@ pub struct RunDir {
     metrics: Log,
     samples: Log,
     events: Option<Events>,
+    /// The files that do not change while the run trains, by name.
+    fixed: Vec<(&'static str, Content)>,
     notes: Vec<String>,
+}
+
+/// The content of a file of a run.
+enum Content {
+    Text(String),
+    /// A tokenizer, whose text may be long.
+    Tokenizer(Tokenizer),
+}
+
+impl Content {
+    fn text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Text(text) => text.into(),
+            Self::Tokenizer(tokenizer) => tokenizer.to_json().into(),
+        }
+    }
 }
 
 impl RunDir {
@@ -78,6 +97,7 @@ impl RunDir {
             metrics: Log::new(path.join(METRICS)),
             samples: Log::new(path.join(SAMPLES)),
             events: None,
+            fixed: Vec::new(),
             notes: Vec::new(),
         };
         // The directory may have been deleted before it was locked.
@@ -104,20 +124,24 @@ impl RunDir {
         before: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
         if !is_free(&self.path)? {
-            return Err(Error::RunExists(self.path.clone()));
+            return Err(Error::run_exists(&self.path));
         }
         let checkpoints = self.path.join(checkpoint::CHECKPOINTS);
         disk::remove_directory(&checkpoints)?;
         disk::create_directory(&checkpoints)?;
-        let write = |name: &str, text: String| disk::write(&self.path.join(name), text.as_bytes());
-        write(TOKENIZER, tokenizer.to_json())?;
-        if let Some(data) = data {
-            write(DATA, json_lines(data))?;
-        }
         let text = config.to_ron();
-        write(HISTORY, json_line(&start.with(&text)))?;
+        let history = json_line(&start.with(&text));
+        self.fixed = vec![(TOKENIZER, Content::Tokenizer(tokenizer.clone()))];
+        let data = data.map(|data| (DATA, Content::Text(json_lines(data))));
+        self.fixed.extend(data);
+        self.fixed.push((HISTORY, Content::Text(history)));
+        for (name, content) in &self.fixed {
+            disk::write(&self.path.join(name), content.text().as_bytes())?;
+        }
         before()?;
-        disk::replace(&self.path.join(CONFIG), text.as_bytes())
+        disk::replace(&self.path.join(CONFIG), text.as_bytes())?;
+        self.fixed.push((CONFIG, Content::Text(text)));
+        Ok(())
     }
 
     /// Reads the rows up to the checkpoint after `step` steps. Adds a note for each log, `metrics` or `samples`, that
@@ -175,15 +199,18 @@ impl RunDir {
             json_line(&start.with(&text)).as_bytes(),
         )?;
         disk::sync(&history)?;
-        if fs::symlink_metadata(self.path.join(TOKENIZER)).is_err() {
-            disk::replace(&self.path.join(TOKENIZER), tokenizer.to_json().as_bytes())?;
-        }
         for (name, text) in [(DATA, json_lines(identity)), (CONFIG, text)] {
             let path = self.path.join(name);
             if fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
                 disk::replace(&path, text.as_bytes())?;
             }
+            self.fixed.push((name, Content::Text(text)));
         }
+        let starts = content_of(&history)?;
+        self.fixed.push((HISTORY, Content::Text(starts)));
+        let own = Content::Tokenizer(tokenizer.clone());
+        self.fixed.push((TOKENIZER, own));
+        self.restore_fixed()?;
         self.metrics.cut(metrics, || Ok(text_of(rows)))?;
         let path = self.samples.path.clone();
         self.samples
@@ -266,13 +293,20 @@ impl RunDir {
         written.map_err(|error| self.explain(error))
     }
 
-    /// Waits until all `rows` and samples are on disk. Returns the content of both files.
+    /// Waits until all `rows` and samples are on disk. Returns the content of both files. Before that, writes the other
+    /// files of the run again that another program has deleted, and adds a note for each.
     ///
     /// # Errors
     ///
     /// Returns [`Error::Vanished`] and I/O errors.
     pub fn sync(&mut self, rows: &[Row]) -> Result<[Mark; 2], Error> {
         self.is_here()?;
+        let restored = self.restore_fixed().map_err(|error| self.explain(error))?;
+        self.notes.extend(restored.into_iter().map(|name| {
+            let path = self.path.join(name);
+            let path = path.display();
+            format!("{path} has vanished while the run trains; it was written again")
+        }));
         let mut synced = self.sync_logs(rows);
         // Another program may delete a log just before it is synced.
         let is_gone = |log: &Log| log.mark().bytes > 0 && !log.path.exists();
@@ -281,6 +315,16 @@ impl RunDir {
         }
         synced.map_err(|error| self.explain(error))?;
         Ok([self.metrics.mark(), self.samples.mark()])
+    }
+
+    /// Writes the files again that do not change while the run trains, where they are missing. Returns their names.
+    fn restore_fixed(&self) -> Result<Vec<&'static str>, Error> {
+        let is_missing = |name: &str| fs::symlink_metadata(self.path.join(name)).is_err();
+        let missing = self.fixed.iter().filter(|(name, _)| is_missing(name));
+        let written = missing.map(|(name, content)| {
+            disk::replace(&self.path.join(name), content.text().as_bytes()).map(|()| *name)
+        });
+        written.collect()
     }
 
     fn sync_logs(&mut self, rows: &[Row]) -> Result<(), Error> {

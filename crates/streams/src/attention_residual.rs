@@ -167,26 +167,8 @@ impl Design for AttentionResidualConfig {
 
     /// Counts the products with q, for each source.
     fn cost(&self, on: &Sites) -> Cost {
-        // Read i has x_0 and i / S further sources, and one more within a block.
-        let whole = on.count / self.block;
-        let per_block = |i: usize| {
-            let before = i.saturating_mul(i.saturating_sub(1)) / 2;
-            before.saturating_add(i).saturating_mul(self.block)
-        };
-        let rest = on.count % self.block;
-        let within = (self.block - 1).saturating_mul(whole);
-        let sources = per_block(whole)
-            .saturating_add(rest.saturating_mul(whole.saturating_add(1)))
-            .saturating_add(within)
-            .saturating_add(rest.saturating_sub(1))
-            // The last read.
-            .saturating_add(whole.saturating_add(1))
-            .saturating_add(usize::from(rest > 0))
-            // The first residual has no read.
-            .saturating_sub(1);
-        Cost {
-            forward_flops: sources.saturating_mul(on.width).saturating_mul(4),
-            ..Cost::vector(on.width) * 2 * on.count
-        }
+        // Read i, and the last one, has x_0, the sums of finished blocks, and the sum of a block that has begun.
+        let sources: usize = (1..=on.count).map(|i| 1 + i.div_ceil(self.block)).sum();
+        Cost::vector(2 * on.width) * on.count + Cost::flops(4 * on.width) * sources
     }
 }

@@ -77,7 +77,7 @@ struct Gates<B: Backend> {
 
 impl<B: Backend> Gates<B> {
     fn new(n: usize, width: usize, common: &Common, device: &B::Device) -> Self {
-        let d_in = width.saturating_mul(2);
+        let d_in = 2 * width;
         let params = norm_params(common.bias);
         Self {
             map: linear(d_in, n * width, common.bias, std_of_width(d_in), device),
@@ -121,8 +121,8 @@ struct Common {
 
 impl Common {
     fn gates_cost(&self, n: usize, width: usize) -> Cost {
-        let all = n.saturating_mul(width);
-        Cost::linear(width.saturating_mul(2), all, self.bias) + norm_params(self.bias).cost(all)
+        let all = n * width;
+        Cost::linear(2 * width, all, self.bias) + norm_params(self.bias).cost(all)
     }
 }
 
@@ -226,7 +226,7 @@ impl DepthLstmConfig {
     }
 
     fn d_ff(&self, width: usize) -> usize {
-        self.d_ff.unwrap_or(width.saturating_mul(4))
+        self.d_ff.unwrap_or(4 * width)
     }
 }
 
@@ -288,7 +288,7 @@ impl Design for DepthLstmConfig {
             DepthLstmForm::Paper => Cost::default(),
             DepthLstmForm::Code => params.cost(width),
         };
-        let hidden = Cost::linear(width.saturating_mul(2), d_ff, self.bias) + params.cost(d_ff);
+        let hidden = Cost::linear(2 * width, d_ff, self.bias) + params.cost(d_ff);
         let cell = self.common().gates_cost(3, width)
             + hidden
             + Cost::linear(d_ff, width, self.bias)

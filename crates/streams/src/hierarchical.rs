@@ -67,7 +67,7 @@ impl Nodes {
         let &Self {
             width, d_ff, bias, ..
         } = self;
-        Cost::linear(c.saturating_mul(width), d_ff, bias)
+        Cost::linear(c * width, d_ff, bias)
             + Cost::linear(d_ff, width, bias)
             + norm_params(bias).cost(width)
     }
@@ -145,7 +145,7 @@ impl IterativeConfig {
     fn nodes(&self, on: &Sites) -> Nodes {
         Nodes {
             width: on.width,
-            d_ff: self.d_ff.unwrap_or(on.width.saturating_mul(4)),
+            d_ff: self.d_ff.unwrap_or(4 * on.width),
             bias: self.bias,
             norm_eps: self.norm_eps,
         }
@@ -184,7 +184,7 @@ impl Design for IterativeConfig {
     }
 
     fn cost(&self, on: &Sites) -> Cost {
-        self.nodes(on).cost(2) * on.count.saturating_sub(1)
+        self.nodes(on).cost(2) * (on.count - 1)
     }
 }
 
@@ -244,7 +244,7 @@ impl TreeConfig {
     fn nodes(&self, on: &Sites) -> Nodes {
         Nodes {
             width: on.width,
-            d_ff: self.d_ff.unwrap_or(on.width.saturating_mul(4)),
+            d_ff: self.d_ff.unwrap_or(4 * on.width),
             bias: self.bias,
             norm_eps: self.norm_eps,
         }
@@ -292,6 +292,6 @@ impl Design for TreeConfig {
 
     fn cost(&self, on: &Sites) -> Cost {
         let nodes = self.nodes(on);
-        nodes.cost(2) + nodes.cost(3) * (on.count / 2).saturating_sub(1)
+        nodes.cost(2) + nodes.cost(3) * (on.count / 2 - 1)
     }
 }

@@ -190,16 +190,9 @@ impl Design for HyperConfig {
 
     fn cost(&self, on: &Sites) -> Cost {
         let (n, d) = (self.n, on.width);
-        let mixing = Cost {
-            forward_flops: n.saturating_mul(n + 1).saturating_mul(d).saturating_mul(2),
-            ..Cost::vector(n.saturating_mul(n.saturating_add(2)))
-        };
+        let mixing = Cost::vector(n * (n + 2)) + Cost::flops(2 * n * (n + 1) * d);
         // Each W reads each of the n streams.
-        let w = Cost::linear(d, n.saturating_add(2), false);
-        let w = Cost {
-            forward_flops: w.forward_flops.saturating_mul(n),
-            ..w
-        };
+        let w = Cost::linear(d, n + 2, false).applied(n);
         let dynamic = match self.dynamic {
             true => w + self.norm.cost(d) + Cost::vector(2),
             false => Cost::default(),

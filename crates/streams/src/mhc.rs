@@ -214,7 +214,7 @@ impl MhcConfig {
     }
 
     fn read_cost(&self, on: &Sites, columns: usize) -> Cost {
-        let width = self.n.saturating_mul(on.width);
+        let width = self.n * on.width;
         let norm = match self.form {
             MhcForm::Paper => Cost::vector(width),
             MhcForm::Code => Cost::default(),
@@ -288,26 +288,12 @@ impl Design for MhcConfig {
 
     fn cost(&self, on: &Sites) -> Cost {
         let (n, d) = (self.n, on.width);
-        let squares = n.saturating_mul(n);
-        let columns = squares.saturating_add(n.saturating_mul(2));
-        let mixing = Cost {
-            forward_flops: squares
-                .saturating_add(n)
-                .saturating_mul(d)
-                .saturating_mul(2),
-            ..Cost::vector(3)
-        };
+        let mixing = Cost::vector(3) + Cost::flops(2 * n * (n + 1) * d);
         let head = match self.form {
             MhcForm::Paper => Cost::default(),
-            MhcForm::Code => {
-                let sum = Cost {
-                    forward_flops: n.saturating_mul(d).saturating_mul(2),
-                    ..Cost::vector(1)
-                };
-                self.read_cost(on, n) + sum
-            }
+            MhcForm::Code => self.read_cost(on, n) + Cost::vector(1) + Cost::flops(2 * n * d),
         };
-        (self.read_cost(on, columns) + mixing) * on.count + head
+        (self.read_cost(on, n * (n + 2)) + mixing) * on.count + head
     }
 }
 

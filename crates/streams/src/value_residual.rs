@@ -120,10 +120,10 @@ impl Design for ValueResidualConfig {
     }
 
     fn cost(&self, on: &Sites) -> Cost {
-        let layers = on.count / on.per_layer.max(1);
+        let layers = on.count / on.per_layer;
         match self.form {
             ValueResidualForm::Identity => Cost::default(),
-            ValueResidualForm::Learnable => Cost::vector(2) * layers.saturating_sub(1),
+            ValueResidualForm::Learnable => Cost::vector(2) * (layers - 1),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::output::{self, Stream};
-use crate::{harmless, terminal};
+use crate::{counted, harmless, terminal};
 
 /// The longest time that the end of the program waits for another thread.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -76,7 +76,10 @@ fn print_later() {
     let warnings = lines.iter().filter(|(stream, _)| *stream == Stream::Err);
     let left_out = warnings.count().saturating_sub(MOST_WARNINGS);
     if left_out > 0 {
-        write(Stream::Err, &format!("({left_out} earlier notes)"));
+        write(
+            Stream::Err,
+            &format!("({})", counted(left_out, "earlier note")),
+        );
     }
     let mut warnings = 0;
     for (stream, text) in lines {

@@ -30,7 +30,7 @@ pub use os::files;
 pub use os::process;
 pub use os::signals;
 pub use places::is_wrong_place;
-pub use text::{harmless, short_numbers};
+pub use text::{counted, harmless, short_numbers};
 
 /// The terminal of this process.
 pub mod terminal {

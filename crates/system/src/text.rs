@@ -1,6 +1,7 @@
 //! Untrusted text, made safe for a terminal.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 
 /// Escapes control characters of `text`, except for line breaks and tabs. Otherwise, text could set the title, move
 /// the cursor or type for the user. Characters that reverse the direction of text or break lines are escaped too,
@@ -22,6 +23,18 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
         }
     }
     shown.into()
+}
+
+/// Formats a number of things, such as `1 step`, `2 steps` or `3 batches`.
+pub fn counted(count: impl Display, one: &str) -> String {
+    let count = count.to_string();
+    let several = match one.strip_suffix('y') {
+        _ if count == "1" => one.into(),
+        Some(stem) => format!("{stem}ies"),
+        None if one.ends_with('s') || one.ends_with("ch") => format!("{one}es"),
+        None => format!("{one}s"),
+    };
+    format!("{count} {several}")
 }
 
 /// The text with very long numbers in a short form: `1e308` in place of a 1 with 308 zeros.
@@ -69,6 +82,22 @@ mod tests {
         let title = harmless("a\u{1b}]0;title\u{7}\u{9b}2J\r\u{8}\u{7f}b");
         assert_eq!(title, r"a\u{1b}]0;title\u{7}\u{9b}2J\r\u{8}\u{7f}b");
         assert_eq!(harmless("a\u{202e}txt.exe"), r"a\u{202e}txt.exe");
+    }
+
+    #[test]
+    fn one_thing_is_not_several() {
+        for (count, one, expected) in [
+            (0, "token", "0 tokens"),
+            (1, "token id", "1 token id"),
+            (11, "token id", "11 token ids"),
+            (1, "batch", "1 batch"),
+            (2, "batch", "2 batches"),
+            (2, "class", "2 classes"),
+            (1, "directory", "1 directory"),
+            (2, "directory", "2 directories"),
+        ] {
+            assert_eq!(counted(count, one), expected);
+        }
     }
 
     #[test]

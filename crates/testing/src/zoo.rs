@@ -6,6 +6,7 @@ use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
 use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
 use residual_zoo::resnet::{BlockKind, ResNetConfig, ShortcutKind, Stem};
 use residual_zoo::rmt::RmtConfig;
+use residual_zoo::runs::parse_ron;
 use residual_zoo::streams::{
     AttentionResidualConfig, DeepNormConfig, DenseConfig, DepthLstmCellConfig, DepthLstmConfig,
     DepthLstmForm, FirstCell, GateNorm, HighwayConfig, HyperConfig, InitialMixConfig,
@@ -101,7 +102,7 @@ pub fn architectures() -> Vec<(&'static str, Zoo)> {
     ]
 }
 
-/// A GPT-2 with each connection of `residual_zoo::streams` in each of its forms.
+/// A GPT-2 with each connection except LAuReL: in each of the forms below, or as `Name()` around sublayers.
 pub fn connections() -> Vec<(&'static str, Zoo)> {
     let lstm = |form, gate_norm, first_cell| DepthLstmConfig {
         form,
@@ -113,18 +114,13 @@ pub fn connections() -> Vec<(&'static str, Zoo)> {
     let code_lstm = lstm(DepthLstmForm::Code, GateNorm::Joint, FirstCell::Zero);
     let paper_lstm = lstm(DepthLstmForm::Paper, GateNorm::Each, FirstCell::Embedding);
     let sublayers: Vec<(_, ConnectionConfig)> = vec![
-        ("SkipInit", SkipInitConfig::default().into()),
         ("ReZero", ReZeroConfig::default().into()),
         ("ReZero with one a for a layer", shared_rezero().into()),
-        ("LayerScale", LayerScaleConfig::default().into()),
-        ("DeepNorm", DeepNormConfig::default().into()),
         ("x0 mix of sublayers", InitialMixConfig::default().into()),
-        ("highway", HighwayConfig::default().into()),
         ("SDU", SelfDependencyConfig::default().into()),
         ("SDU, pre-norm", pre_norm_sdu().into()),
         ("depth-wise LSTM", paper_lstm.into()),
         ("depth-wise LSTM, code", code_lstm.into()),
-        ("LSTM cell", DepthLstmCellConfig::default().into()),
         ("tree of sublayers", tree().into()),
         ("DenseFormer of sublayers", dense(2, 3).into()),
         ("hyper", hyper(3, true).into()),
@@ -145,8 +141,17 @@ pub fn connections() -> Vec<(&'static str, Zoo)> {
         ("iterative aggregation", iterative().into()),
         ("DenseFormer", DenseConfig::default().into()),
     ];
+    let is = |name: &str, config| serde_json::to_value(config).unwrap().get(name).is_some();
+    let others = ConnectionConfig::NAMES.iter().map(|(name, _)| *name);
+    let others = others.filter(|name| {
+        let mut listed = sublayers.iter().chain(&layers);
+        *name != "Laurel" && !listed.any(|(_, config)| is(name, config))
+    });
+    let default = |name: &str| parse_ron(&format!("{name}()"), name.as_ref()).unwrap();
+    let others: Vec<_> = others.map(|name| (name, default(name))).collect();
     let sublayers = sublayers
         .into_iter()
+        .chain(others)
         .map(|(name, connection)| (name, gpt2().per_sublayer(connection)));
     let layers = layers
         .into_iter()

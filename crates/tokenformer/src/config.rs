@@ -169,7 +169,7 @@ impl TokenFormerConfig {
 
     /// Number of key-value pairs in the feed-forward network.
     pub fn n_ffn(&self) -> usize {
-        self.n_ffn.unwrap_or(self.width.saturating_mul(4))
+        self.n_ffn.unwrap_or(4 * self.width)
     }
 
     /// Returns τ from the config, or its default: √n, as in eq. 5 and the authors' code, or n for
@@ -427,17 +427,7 @@ impl Architecture for TokenFormerConfig {
     fn block_cost(&self, _layer: usize, time: usize, frame: &Frame) -> Cost {
         let pairs = |n| Cost::linear(self.width, n, false) + Cost::linear(n, self.width, false);
         // Each pass computes the product of the two factors once, not per token.
-        let lora = |n: usize| Cost {
-            params: Params {
-                other: self
-                    .lora
-                    .unwrap_or(0)
-                    .saturating_mul(n.saturating_add(self.width))
-                    .saturating_mul(2),
-                ..Params::default()
-            },
-            ..Cost::default()
-        };
+        let lora = |n| Cost::vector(2 * self.lora.unwrap_or(0) * (n + self.width));
         let pattention = |n, added| self.trained(pairs(n)) + pairs(added) + lora(n);
         let norm = match frame.pre_norm {
             true => self.trained(self.norm_params.cost(self.width)),

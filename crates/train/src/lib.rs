@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod begin;
 pub mod bench;
 pub mod checkpoint;
 pub mod dashboard;
@@ -26,7 +27,7 @@ pub use options::{FirstWeights, Interrupter, RunOptions};
 pub use resume::data_difference;
 pub use run::{check, run};
 pub use summary::Summary;
-pub use trainer::{DeviceBatch, Progress, Trainer, Validation, upload};
+pub use trainer::{DeviceBatch, Progress, Trainer, Validation, sequences, upload};
 
 #[cfg(test)]
 mod tests;

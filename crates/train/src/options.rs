@@ -24,6 +24,8 @@ pub struct RunOptions {
     pub init_from: Option<(PathBuf, FirstWeights)>,
     /// The checkpoint of `init_from` from which the run starts.
     pub init_checkpoint: Choice,
+    /// A line that is printed when this process begins to train the run.
+    pub line: Option<String>,
     /// Notes that are shown when the run begins.
     pub notes: Vec<String>,
     /// Whether an existing run may continue with another config, other data or another backend.
@@ -51,6 +53,7 @@ impl RunOptions {
             peak_tflops: None,
             init_from: None,
             init_checkpoint: Choice::default(),
+            line: None,
             notes: Vec::new(),
             allow_config_change: false,
             stop: Interrupter::new(),

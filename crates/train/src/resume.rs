@@ -7,7 +7,8 @@ use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{Corpus, Source};
 use residual_zoo_runs::checkpoint::{self, Newest};
 use residual_zoo_runs::run_dir::{self, DataIdentity, Start};
-use residual_zoo_runs::{ANOTHER_RUN, Choice, Error, Row, RunConfig, RunDir, disk};
+use residual_zoo_runs::{Choice, Error, Remedy, Row, RunConfig, RunDir, disk};
+use residual_zoo_system::counted;
 
 use crate::checkpoint::{Journal, load};
 use crate::differences::{difference, differences, longer};
@@ -183,10 +184,12 @@ fn changes<C: ModelConfig>(
         changes.push(difference("backend", &last.backend, &now.backend));
     }
     if !changes.is_empty() && !options.allow_config_change {
-        return Err(Error::Differs {
+        let of_model = changes.iter().any(|change| change.starts_with("model"));
+        let differs = Error::Differs {
             path: path.clone(),
             differences: changes,
-        });
+        };
+        return Err(differs.then("; ", Remedy::AnotherRunOrChanges { of_model }));
     }
     changes.extend(longer(&before, config));
     Ok(changes)
@@ -203,15 +206,16 @@ fn change_notes(last: Option<&Start>, now: &Start) -> Vec<String> {
     let depends = !now.backend.contains("flex");
     if let Some(last) = last.filter(|last| depends && last.threads != now.threads) {
         notes.push(format!(
-            "{} threads instead of {}: sums may be rounded differently",
-            now.threads, last.threads
+            "{} instead of {}: sums may be rounded differently",
+            counted(now.threads, "thread"),
+            last.threads
         ));
     }
     let before = last.map_or(now.processes, |last| last.processes.max(1));
     if before != now.processes {
         notes.push(format!(
-            "{} instead of {before} processes: sums are rounded differently",
-            now.processes
+            "{} instead of {before}: sums are rounded differently",
+            counted(now.processes, "process")
         ));
     }
     notes
@@ -222,13 +226,14 @@ fn check_restart(path: &Path, first: Option<&Start>) -> Result<(), Error> {
     let Some(run) = first.and_then(|first| first.init_from.as_ref()) else {
         return Ok(());
     };
-    Err(Error::NoRun {
+    let lost = Error::NoRun {
         path: path.into(),
         problem: format!(
-            "has lost its checkpoints, and with them the weights of {} that it began with; {ANOTHER_RUN}",
+            "has lost its checkpoints, and with them the weights of {} that it began with",
             run.display()
         ),
-    })
+    };
+    Err(lost.then("; ", Remedy::AnotherRun))
 }
 
 /// Renames the damaged checkpoints that are newer than `newest`. Returns a note for each.
@@ -252,8 +257,9 @@ fn check_step(path: &Path, step: usize) -> Result<(), Error> {
         false => Err(Error::Checkpoint {
             path: path.into(),
             problem: format!(
-                "has the state after {step} steps; give the directory its name back, or delete it to continue \
-                 from an earlier checkpoint"
+                "has the state after {}; give the directory its name back, or delete it to continue from an earlier \
+                 checkpoint",
+                counted(step, "step")
             ),
         }),
     }
@@ -298,15 +304,11 @@ fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<()
         (true, choice) => format!("its {choice} one"),
         (false, _) => format!("the weights of {}", asked.display()),
     };
-    // Only experiments need all rows, and they do not ask for another directory.
-    let remedy = match options.needs_all_rows {
-        true => "train it again with `--force`",
-        false => ANOTHER_RUN,
-    };
-    Err(Error::NoRun {
+    let differs = Error::NoRun {
         path: options.directory.clone(),
-        problem: format!("began with {began}, not with {asked}; {remedy}"),
-    })
+        problem: format!("began with {began}, not with {asked}"),
+    };
+    Err(differs.then("; ", Remedy::AnotherRun))
 }
 
 /// The same path for all spellings of it.
@@ -316,9 +318,13 @@ fn absolute(path: &Path) -> PathBuf {
 
 /// Notes values that are not trained and were taken from a run in place of the config.
 pub(crate) fn kept_note(kept: &[String], run: &Path) -> Option<String> {
-    let (first, count) = (kept.first()?, kept.len());
+    let first = kept.first()?;
+    let first = match kept.len() {
+        1 => format!("the value `{first}`, which is not trained, comes"),
+        count => format!("{count} values that are not trained, such as `{first}`, come"),
+    };
     Some(format!(
-        "{count} values that are not trained, such as `{first}`, come from {}, not from the config",
+        "{first} from {}, not from the config",
         run.display()
     ))
 }
@@ -344,20 +350,16 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
 /// Refuses a changed `tokenizer.json` if the data are the same, because their identity includes the tokenizer. A
 /// missing file is written again later.
 fn check_own_tokenizer(path: &Path, corpus: &Corpus) -> Result<(), Error> {
-    let restore = "; restore it, or delete it: it is then written again";
-    let file = path.join(run_dir::TOKENIZER);
-    if std::fs::symlink_metadata(&file).is_err() {
+    if std::fs::symlink_metadata(path.join(run_dir::TOKENIZER)).is_err() {
         return Ok(());
     }
-    let problem = match run_dir::read_tokenizer(path) {
-        Ok(own) if own.fingerprint() == corpus.tokenizer.fingerprint() => return Ok(()),
-        Ok(_) => format!("was changed: it is not the tokenizer of the run's data{restore}"),
-        Err(error) => format!("cannot be read ({error}){restore}"),
-    };
-    Err(Error::Checkpoint {
-        path: file,
-        problem,
-    })
+    match run_dir::read_tokenizer(path)?.fingerprint() == corpus.tokenizer.fingerprint() {
+        true => Ok(()),
+        false => {
+            let problem = "was changed: it is not the tokenizer of the run's data";
+            Err(run_dir::wrong_tokenizer(path, problem))
+        }
+    }
 }
 
 /// Describes how the data differ from the data of the run in `path`, if they do. Both must have the same tokenizer.
@@ -374,16 +376,20 @@ pub fn data_difference(
     if before == *now {
         return check_own_tokenizer(path, corpus).map(|()| None);
     }
-    let otherwise = format!(", or {ANOTHER_RUN}");
-    run_dir::check_tokenizer(path, corpus, &otherwise)?;
+    let checked = run_dir::check_tokenizer(path, corpus);
+    checked.map_err(|error| match error.is_stop() {
+        true => error,
+        false => error.then(", or ", Remedy::AnotherRun),
+    })?;
     let count = |tokens: Option<usize>| tokens.map_or("endless".into(), |n| n.to_string());
     let shown = |data: &DataIdentity| {
         let (train, valid) = (count(data.train_tokens), count(data.valid_tokens));
         let (train_blake3, valid_blake3) = (&data.train_blake3, &data.valid_blake3);
         let (ids, identity) = (data.vocab_size, &data.identity);
         format!(
-            "{train} training and {valid} validation tokens with {ids} ids (BLAKE3 {train_blake3:.8} and \
-             {valid_blake3:.8}, identity {identity:.8})"
+            "{train} training and {valid} validation tokens with {} (BLAKE3 {train_blake3:.8} and {valid_blake3:.8}, \
+             identity {identity:.8})",
+            counted(ids, "id")
         )
     };
     Ok(Some(difference("the data", &shown(&before), &shown(now))))

@@ -1,28 +1,30 @@
 //! Training of a model from the first to the last step, with logs, validations, samples and checkpoints.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_core::{ModelConfig, check};
 use residual_zoo_data::{Corpus, derive_seed};
-use residual_zoo_runs::checkpoint::{Newest, prune, weights_blake3};
+use residual_zoo_report::wrapped;
+use residual_zoo_runs::checkpoint::prune;
 use residual_zoo_runs::generate::{Generator, Sampling};
-use residual_zoo_runs::run_dir::{self, Start};
 use residual_zoo_runs::{
-    Choice, Error, OnDiskError, Row, RunConfig, RunDir, best, describe_not_finite, vocabulary,
+    Error, OnDiskError, Row, RunConfig, RunDir, best, describe_not_finite, run_dir, vocabulary,
 };
+use residual_zoo_system::console::print;
+use residual_zoo_system::counted;
 use residual_zoo_system::signals::stopped;
 
+use crate::begin::{begin, start_from};
 use crate::checkpoint::{self, Journal};
 use crate::dashboard::{About, Activity, Dashboard, Unit};
-use crate::differences::other_model;
 use crate::health::Interval;
 use crate::resume::{self, Resumed};
 use crate::summary::{last, last_valid_loss};
 use crate::team;
 use crate::trainer::{SAMPLE, sequences};
-use crate::{FirstWeights, RunOptions, Summary, Trainer, Validation};
+use crate::{RunOptions, Summary, Trainer, Validation};
 
 /// Trains the model of `config` on `corpus`. Starts a new run, or continues the run in the directory.
 ///
@@ -100,81 +102,6 @@ pub fn check<B: AutodiffBackend, C: ModelConfig>(
     }
 }
 
-/// The weights of another run, from which a run starts.
-struct First {
-    /// The BLAKE3 hash of the weights.
-    weights: String,
-    /// The changes of the model from that run.
-    changes: Vec<String>,
-}
-
-/// Writes the first files of a new run.
-fn begin<B: AutodiffBackend, C: ModelConfig>(
-    trainer: &Trainer<B, C>,
-    corpus: &Corpus,
-    options: &RunOptions,
-    directory: &mut RunDir,
-    first: Option<First>,
-) -> Result<Resumed, Error> {
-    let (init_weights, changes) = first.map(|first| (first.weights, first.changes)).unzip();
-    let start = Start {
-        init_weights,
-        changes: changes.unwrap_or_default(),
-        ..resume::this_start::<B>(options, trainer.device())
-    };
-    let first = directory.checkpoint(0);
-    // The other run may no longer exist when this run continues.
-    let save = || match options.init_from {
-        Some(_) => checkpoint::save(trainer, &Journal::default(), &first),
-        None => Ok(()),
-    };
-    let data = run_dir::DataIdentity::of(corpus);
-    let data = (&corpus.tokenizer, Some(&data));
-    directory.begin(&trainer.config, data, &start, save)?;
-    Ok(Resumed {
-        rows: Vec::new(),
-        journal: Journal::default(),
-        checkpoint: options.init_from.as_ref().map(|_| first),
-        notes: Vec::new(),
-    })
-}
-
-/// Loads the weights of a checkpoint of `run`, and its moments if `by` says so. Returns notes for the user, and the
-/// origin of the weights.
-fn start_from<B: AutodiffBackend, C: ModelConfig>(
-    trainer: &mut Trainer<B, C>,
-    (run, choice): (&Path, Choice),
-    by: FirstWeights,
-    corpus: &Corpus,
-) -> Result<(Vec<String>, First), Error> {
-    let smaller = run_dir::read_config::<C>(run)?.model;
-    let valid = smaller.validate();
-    valid.map_err(|error| error.within("model").in_file(&run.join(run_dir::CONFIG)))?;
-    let Newest { path, passed_over } = choice.of(run)?;
-    let passed_over = passed_over.iter();
-    let mut notes: Vec<String> = passed_over
-        .map(|(_, error)| format!("passed over: {error}"))
-        .collect();
-    run_dir::check_tokenizer(run, corpus, "")?;
-    let mut changes = other_model(&smaller, &trainer.config.model);
-    let loaded = match by {
-        FirstWeights::Grow => checkpoint::load_weights(trainer, &smaller, &path),
-        FirstWeights::GrowFresh => checkpoint::load_parameters(trainer, &smaller, &path),
-    };
-    let kept = loaded.map_err(|source| Error::FirstWeights {
-        source: Box::new(source),
-        run: run.into(),
-        changes: changes.clone(),
-    })?;
-    notes.extend(changes.iter().map(|change| format!("changed: {change}")));
-    let kept = resume::kept_note(&kept, run);
-    notes.extend(kept.clone());
-    changes.extend(kept);
-    notes.push(format!("starts from the weights in {}", path.display()));
-    let weights = weights_blake3(&path)?;
-    Ok((notes, First { weights, changes }))
-}
-
 struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
     trainer: Trainer<B, C>,
     corpus: &'a Corpus,
@@ -226,6 +153,14 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             steps: (trainer.progress.step, config.train.steps),
             unit: Unit::of(corpus),
         };
+        let last = options.until.unwrap_or(config.train.steps);
+        if let Some(line) = options
+            .line
+            .as_ref()
+            .filter(|_| trainer.progress.step < last)
+        {
+            print(&wrapped(line, "  "));
+        }
         let mut dashboard = Dashboard::open(options.display, &about, &options.stop);
         for note in &resumed.notes {
             dashboard.note(note);
@@ -445,9 +380,9 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         self.record(row)?;
         if found.is_some_and(|found| self.trainer.advance_curriculum(found.loss)) {
             self.dashboard.note(&format!(
-                "step {step}: moved to level {} of the curriculum, {} tokens per step",
+                "step {step}: moved to level {} of the curriculum, {} per step",
                 self.trainer.progress.level,
-                self.trainer.tokens_per_step()
+                counted(self.trainer.tokens_per_step(), "token")
             ));
         }
         Ok(())

@@ -115,7 +115,7 @@ pub struct DeviceBatch<B: Backend> {
 /// # Errors
 ///
 /// Returns an error if the data are too short or have ids outside the vocabulary.
-pub(crate) fn sequences<C: ModelConfig>(
+pub fn sequences<C: ModelConfig>(
     config: &RunConfig<C>,
     corpus: &Corpus,
 ) -> Result<[Sequences; 2], Error> {

@@ -102,14 +102,11 @@ impl Patches {
         let head = Cost::linear(width, vocabulary.outputs, true);
         let tables = Cost {
             params: Params {
-                embedding: rows.saturating_mul(width),
+                embedding: rows * width,
                 unembedding: head.params.total(),
                 other: patch.params.total(),
             },
-            forward_flops: patch
-                .forward_flops
-                .saturating_mul(patches)
-                .saturating_add(head.forward_flops),
+            forward_flops: (patch.applied(patches) + head).forward_flops,
         };
         tables + norm.map(|norm| norm.cost(width)).unwrap_or_default()
     }

@@ -4,14 +4,70 @@ use std::path::Path;
 
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_data::Source as Data;
+use residual_zoo_data::{CHECK_THE_PATH, DataError, Source as Data, TokenizerConfig};
 use residual_zoo_drive::Error as DriveError;
-use residual_zoo_lab::{Error, Experiment, ExperimentText, TaskSpec};
-use residual_zoo_runs::Error as RunError;
+use residual_zoo_lab::{Error, Experiment, ExperimentText, Measure, PlannedRun, TaskSpec};
+use residual_zoo_runs::{Error as RunError, names_of};
 
 use super::ExperimentArgs;
 use crate::args::exists;
 use crate::{DataArgs, command, refuse_doubled};
+
+/// Checks that the data, tokenizers and tasks of an experiment are on this machine. An error names the option that
+/// sets the missing file; a command without `--new-data` names the field of the file.
+pub(crate) fn check_is_here<C: ModelConfig>(
+    experiment: &Experiment<C>,
+    planned: &[PlannedRun<C>],
+    has_new_data: bool,
+) -> Result<(), ConfigError> {
+    let missing = |field: &str, path: &Path, remedy: &str| {
+        let error = DataError::NotFound { path: path.into() }.to_string();
+        let problem = error.strip_suffix(CHECK_THE_PATH).unwrap_or(&error);
+        Err(ConfigError::new(field, format!("{problem}; {remedy}")))
+    };
+    let reads = experiment.measure.is_some_and(Measure::reads_data);
+    let own = reads.then_some(&experiment.data);
+    let of_runs = planned.iter().filter(|_| experiment.count.is_none());
+    let of_runs = of_runs.filter_map(|run| Some(&run.config.as_ref()?.data));
+    for data in own.into_iter().chain(of_runs) {
+        let is_new = experiment
+            .new_data
+            .as_ref()
+            .is_some_and(|new| new.source == data.source);
+        let (field, remedy) = match data.source == experiment.data.source {
+            true => ("data.source", "give the data with `--data PATH`"),
+            false if is_new && has_new_data => (
+                "new_data.source",
+                "give the new data with `--new-data PATH`",
+            ),
+            false if is_new => (
+                "new_data.source",
+                "put the new data there, or change `new_data` in the file",
+            ),
+            false => ("data.source", "check the path"),
+        };
+        if let Some(path) = data.source.places().into_iter().find(|path| !exists(path)) {
+            return missing(field, path, remedy);
+        }
+        if let TokenizerConfig::File(path) = &data.tokenizer
+            && !exists(path)
+        {
+            return missing(
+                "data.tokenizer",
+                path,
+                "give a tokenizer with `--tokenizer NAME|PATH`",
+            );
+        }
+    }
+    match experiment.tasks.iter().find(|task| !exists(&task.file)) {
+        None => Ok(()),
+        Some(task) => missing(
+            "tasks",
+            &task.file,
+            &format!("give the task with `--task {}=FILE`", task.name),
+        ),
+    }
+}
 
 impl ExperimentArgs {
     /// Opens the experiment of a RON text with these options.
@@ -114,6 +170,42 @@ impl ExperimentArgs {
             return Err(ConfigError::new(option, problem));
         }
         Ok(())
+    }
+
+    /// Refuses options that change nothing, because the experiment trains nothing.
+    pub(super) fn check_effect<C: ModelConfig>(
+        &self,
+        experiment: &Experiment<C>,
+        planned: &[PlannedRun<C>],
+    ) -> Result<(), ConfigError> {
+        if experiment.count.is_none() {
+            return Ok(());
+        }
+        if self.results.is_some() {
+            let problem = "has no effect, because this experiment trains nothing; leave it out";
+            return Err(ConfigError::new("--results", problem));
+        }
+        let is_random = experiment.measure.is_some_and(Measure::is_random);
+        if let (Some(seeds), false) = (self.seeds, is_random) {
+            let problem =
+                "has no effect, because nothing here is trained or drawn at random; leave it out";
+            return Err(ConfigError::new(format!("--seeds {seeds}"), problem));
+        }
+        let configs = || planned.iter().filter_map(|run| run.config.as_ref());
+        let reads = |part: &str| match part {
+            "train" => false,
+            // The size of images, and the number of classes.
+            "data" => configs().any(|config| config.data.image().is_some()),
+            _ => configs().next().is_some(),
+        };
+        let is_idle = |set: &&String| !names_of(set).first().is_some_and(|part| reads(part));
+        match self.set.iter().find(is_idle) {
+            None => Ok(()),
+            Some(set) => {
+                let problem = "has no effect, because this experiment trains nothing; leave it out";
+                Err(ConfigError::new(format!("--set {set}"), problem))
+            }
+        }
     }
 
     /// Returns the command that repeats the results; it begins with `program`.

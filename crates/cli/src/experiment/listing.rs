@@ -1,9 +1,11 @@
 //! Lists the runs of an experiment without training them.
 
+use residual_zoo_backend::BackendKind;
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_drive::{Basis, basis_notes};
+use residual_zoo_drive::{Basis, Opened, Use, basis_notes, check_precision, check_size};
 use residual_zoo_lab::{Error, Experiment, PlannedRun};
 use residual_zoo_report::{Column, Table, si};
+use residual_zoo_system::counted;
 use residual_zoo_train::Interrupter;
 
 use crate::{fitted, print, wrapped};
@@ -20,15 +22,15 @@ pub(super) fn check_configs<C: ModelConfig>(planned: &[PlannedRun<C>]) -> Result
     Ok(())
 }
 
-/// Returns the vocabulary of each run with a model. The run's config is valid with it.
+/// Returns the vocabulary and the opened data of each run with a model. The run's config is valid with them.
 fn bases<C: ModelConfig>(
     experiment: &Experiment<C>,
     planned: &[PlannedRun<C>],
-) -> Result<Vec<Option<Basis>>, Error> {
+) -> Result<Vec<Option<Opened>>, Error> {
     let configs = || planned.iter().filter_map(|run| run.config.as_ref());
     let bases = match experiment.count {
         Some(count) => configs()
-            .map(|config| Basis::exact(config.vocabulary(count)))
+            .map(|config| (Basis::exact(config.vocabulary(count)), None))
             .collect(),
         None => {
             let data: Vec<_> = configs().map(|config| &config.data).collect();
@@ -43,7 +45,7 @@ fn bases<C: ModelConfig>(
         let basis = bases.next();
         let vocabulary = basis
             .as_ref()
-            .map_or(config.vocabulary(1), |basis| basis.vocabulary);
+            .map_or(config.vocabulary(1), |(basis, _)| basis.vocabulary);
         config
             .validate(vocabulary)
             .map_err(|error| error.within(&run.name))?;
@@ -52,15 +54,53 @@ fn bases<C: ModelConfig>(
     planned.iter().map(of_run).collect()
 }
 
-/// Prints the runs of a valid experiment at this scale; the scale is empty if the experiment has none.
+/// Checks that the runs of an experiment can be trained on this machine. Returns a note for each run that cannot, but
+/// could on a larger machine.
+fn check_machine<C: ModelConfig>(
+    planned: &[PlannedRun<C>],
+    bases: &[Option<Opened>],
+    (kind, gpu): (BackendKind, Option<usize>),
+) -> Result<Vec<String>, Error> {
+    kind.check_device(gpu)?;
+    let mut notes = Vec::new();
+    for (run, basis) in planned.iter().zip(bases) {
+        if let (Some(config), Some((basis, _))) = (&run.config, basis) {
+            check_precision(kind, gpu, config.train.precision)
+                .map_err(|error| error.within(&run.name))?;
+            if let Err(error) = check_size(config, basis.vocabulary, (kind, gpu), Use::Train) {
+                notes.push(format!(
+                    "note: `{}` cannot be trained here: it {}",
+                    run.name, error.problem
+                ));
+            }
+        }
+    }
+    Ok(notes)
+}
+
+/// Checks and prints the runs of an experiment at this scale; the scale is empty if the experiment has none.
 pub(super) fn list_runs<C: ModelConfig>(
     experiment: &Experiment<C>,
     scale: &str,
     planned: &[PlannedRun<C>],
+    device: (BackendKind, Option<usize>),
 ) -> Result<(), Error> {
     let bases = bases(experiment, planned)?;
+    let mut notes = Vec::new();
+    if experiment.count.is_none() {
+        notes = check_machine(planned, &bases, device)?;
+        let data = planned.iter().zip(&bases).filter_map(|(run, opened)| {
+            let (_, corpus) = opened.as_ref()?;
+            Some((&run.config.as_ref()?.data, corpus.as_deref()?))
+        });
+        let data: Vec<_> = data.collect();
+        experiment.check_start(planned, |config| {
+            let known = data.iter().find(|(known, _)| *known == config);
+            known.map(|(_, corpus)| *corpus)
+        })?;
+    }
     let none = || "–".to_owned();
-    let row = |(run, basis): (&PlannedRun<C>, &Option<Basis>)| {
+    let row = |(run, basis): (&PlannedRun<C>, &Option<Opened>)| {
         let mut cells = [
             run.name.clone(),
             none(),
@@ -70,7 +110,7 @@ pub(super) fn list_runs<C: ModelConfig>(
             none(),
             none(),
         ];
-        if let Some((config, basis)) = run.config.as_ref().zip(basis.as_ref()) {
+        if let (Some(config), Some((basis, _))) = (&run.config, basis) {
             cells[1] = basis.shown();
             cells[2] = si(config.model.cost(basis.vocabulary).params.total() as f64);
             if experiment.count.is_none() {
@@ -110,15 +150,17 @@ pub(super) fn list_runs<C: ModelConfig>(
     }
     print(&format!("\n{}", fitted(&table)))?;
     let named = planned.iter().zip(&bases);
-    let named = named.filter_map(|(run, basis)| Some((run.name.as_str(), basis.as_ref()?)));
-    for note in basis_notes(named) {
+    let named = named.filter_map(|(run, basis)| Some((run.name.as_str(), &basis.as_ref()?.0)));
+    for note in basis_notes(named).into_iter().chain(notes) {
         print(&wrapped(&note, ""))?;
     }
     if let Some(sweep) = &experiment.sweep {
         let (points, seeds) = (sweep.check_points(planned)?, sweep.seeds.len());
         let count = points * seeds * planned.len();
         print(&format!(
-            "\nsweep: {count} more runs, {points} points for each run and seed\n{}",
+            "\nsweep: {}, {} for each run and seed\n{}",
+            counted(count, "more run"),
+            counted(points, "point"),
             sweep.summary()
         ))?;
     }

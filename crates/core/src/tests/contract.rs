@@ -121,7 +121,7 @@ impl ModelConfig for Fault {
         "faulty".into()
     }
 
-    fn validate(&self) -> Result<(), ConfigError> {
+    fn validate_fields(&self) -> Result<(), ConfigError> {
         Ok(())
     }
 

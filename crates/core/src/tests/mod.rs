@@ -10,7 +10,7 @@ use crate::ops::loss::Loss;
 use crate::params::{self, ImportError, Role};
 use crate::{
     Activation, Branch, Cache, Connection, Ends, F, Increment, Plain, ResidualBlock, Stack, Stream,
-    TokenEmbeddings, TokenEmbeddingsOptions, Update, check,
+    TokenEmbeddings, TokenEmbeddingsOptions, Update, Vocabulary, check,
 };
 
 type B = Flex;
@@ -47,6 +47,68 @@ fn a_fraction_below_1_is_below_1_in_32_bits_too() {
     for value in [-0.1, 0.999_999_99, 0.999_999_999_99, 1.0, f64::NAN] {
         let error = check::fraction("x", value).unwrap_err().to_string();
         assert!(error.contains("below 1, also in 32 bits"), "{error}");
+    }
+}
+
+#[test]
+fn no_whole_number_of_a_config_is_above_the_bound() {
+    #[derive(Clone, serde::Serialize)]
+    enum Part {
+        Named { rank: usize },
+        Several(Vec<Part>),
+        Seeds(u64, i64),
+    }
+    #[derive(serde::Serialize)]
+    struct Config {
+        scale: f64,
+        part: Option<Part>,
+    }
+    let error = |part: &Part| {
+        let (scale, part) = (1e300, Some(part.clone()));
+        check::sizes(&Config { scale, part }).err()
+    };
+    for rank in [0, check::MOST] {
+        assert_eq!(error(&Part::Named { rank }), None);
+    }
+    assert_eq!(error(&Part::Seeds(0, i64::MIN)), None);
+    let several = Part::Several(vec![Part::Seeds(1, 1), Part::Named { rank: usize::MAX }]);
+    for (part, field) in [
+        (
+            Part::Named {
+                rank: check::MOST + 1,
+            },
+            "part.rank",
+        ),
+        (several, "part.1.rank"),
+        (Part::Seeds(1, i64::MAX), "part.1"),
+    ] {
+        let error = error(&part).unwrap();
+        assert_eq!(error.field, field);
+        assert!(
+            error.problem.ends_with("; it must be at most 16777216"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_vocabulary_is_bounded_too() {
+    let (most, image) = (check::MOST, |size: [usize; 3]| {
+        Vocabulary::of_images(size.into(), 2)
+    });
+    for good in [most.into(), image([3, 4096, 4096]), image([most, 1, 1])] {
+        good.validate().unwrap();
+    }
+    for (bad, field) in [
+        (Vocabulary::new(0, 1), "vocab_size"),
+        (Vocabulary::new(most + 1, 1), "vocab_size"),
+        (Vocabulary::new(1, usize::MAX), "outputs"),
+        (image([0, 1, 1]), "channels of the images"),
+        (image([1, usize::MAX, 1]), "height of the images"),
+        (image([1, 1, most + 1]), "width of the images"),
+        (image([1, 4097, 4096]), "pixels of an image"),
+    ] {
+        assert_eq!(bad.validate().unwrap_err().field, field);
     }
 }
 

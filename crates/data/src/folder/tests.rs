@@ -241,7 +241,7 @@ fn a_directory_of_another_layout_is_refused() {
         ),
         (
             Box::new(remove("train/dog")),
-            "has 1 directories, one for each class, but `data.source.set.classes` is 2; set it to 1, or give",
+            "has 1 class directory, but `data.source.set.classes` is 2; set it to 1, or give",
         ),
         (
             Box::new(|path| {
@@ -363,6 +363,18 @@ fn links_are_followed_only_within_the_directory() {
         error.contains("dog2` is a symbolic link to something outside"),
         "{error}"
     );
+    fs::remove_file(directory.path().join("train/dog2")).unwrap();
+    for link in ["train/cat/5.png", "train/dog3", "val/cat/5.png"] {
+        let link = directory.path().join(link);
+        symlink("gone.png", &link).unwrap();
+        let error = opened(&config(directory.path())).err().unwrap().to_string();
+        let says = format!(
+            "{}` cannot be read, because it is a symbolic link to `gone.png`",
+            link.display()
+        );
+        assert!(error.contains(&says), "{error}");
+        fs::remove_file(link).unwrap();
+    }
 }
 
 #[test]

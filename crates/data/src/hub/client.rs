@@ -12,6 +12,7 @@ use std::{fs, io, thread};
 use hf_hub::api::RepoInfo;
 use hf_hub::api::sync::{ApiBuilder, ApiError};
 use hf_hub::{Cache, Repo, RepoType};
+use residual_zoo_system::counted;
 use ureq::config::RedirectAuthHeaders;
 
 use super::{Address, model_files};
@@ -215,7 +216,7 @@ fn download_file(url: &str, place: &Path, meter: &Meter) -> Result<(), ApiError>
     }
     if length < total {
         // The partial file is kept.
-        let problem = format!("the file ends after {length} of {total} bytes");
+        let problem = format!("the file ends after {length} of {}", counted(total, "byte"));
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem).into());
     }
     file.sync_all()?;

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
 use flate2::bufread::GzDecoder;
+use residual_zoo_system::counted;
 use residual_zoo_system::memory::memory;
 use zstd::stream::read::Decoder;
 
@@ -36,6 +37,15 @@ impl Compression {
             plain => (plain.into(), Self::None),
         }
     }
+
+    /// Returns the ending of the names of files with this compression.
+    fn ending(self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::Gz => Some("gz"),
+            Self::Zst => Some("zst"),
+        }
+    }
 }
 
 /// Opens the text in `file`, which is at `path`. Also returns the length of its byte order mark, which is skipped.
@@ -63,10 +73,18 @@ pub(super) fn open(path: &Path, file: File) -> Result<(Reader, usize), DataError
     };
     let mut start = Vec::new();
     let read = (&mut reader).take(START as u64).read_to_end(&mut start);
-    read.map_err(|e| unreadable(path, format!("after {} bytes of text", start.len()), e))?;
-    if let Some(format) = Format::of(&start) {
-        // The file is packed twice.
-        return Err(format.error_of_text(path, &[]));
+    read.map_err(|e| {
+        unreadable(
+            path,
+            format!("after {} of text", counted(start.len(), "byte")),
+            e,
+        )
+    })?;
+    if let Some(inner) = Format::of(&start) {
+        return Err(match compression.ending().and_then(Format::named) {
+            Some(outer) if !inner.is_archive() => inner.error_within(path, outer),
+            _ => inner.error_of_text(path, &[]),
+        });
     }
     let mark = files::byte_order_mark(path, &start)?;
     start.drain(..mark);
@@ -78,11 +96,7 @@ fn check_name(path: &Path, start: &[u8]) -> Result<(), DataError> {
     let (ending, compression) = Compression::of(path);
     let read = ["gz", "zst"];
     let found = Format::of(start);
-    let named = match compression {
-        Compression::None => None,
-        Compression::Gz => Some("gz"),
-        Compression::Zst => Some("zst"),
-    };
+    let named = compression.ending();
     if let Some(format) = Format::named(&ending)
         && (found.is_none_or(|found| found == format) || format.is_archive())
     {
@@ -322,10 +336,39 @@ mod tests {
         let mut tar = vec![b'a'; 600];
         tar[257..262].copy_from_slice(b"ustar");
         assert!(read("x.gz", &gz(&tar)).unwrap_err().contains("as tar"));
-        let twice = read("x.gz", &gz(&gz(b"text"))).unwrap_err();
-        assert!(twice.contains("unpack it: `gzip -dc"), "{twice}");
         // Texts about formats are texts.
         assert_eq!(read("a.txt", b"PK, BZh9").unwrap(), "PK, BZh9");
+    }
+
+    #[test]
+    fn files_that_are_packed_twice_are_told_so() {
+        let zip = b"PK\x03\x04\x14".as_slice();
+        for (name, content, says) in [
+            (
+                "x.gz",
+                gz(&gz(b"text")),
+                "packed twice, as gzip within gzip; unpack it once: `gzip -dc < OLD > NEW.gz`",
+            ),
+            (
+                "x.txt.gz",
+                gz(&zst(b"text")),
+                "as zstd within gzip; unpack it once: `gzip -dc < OLD > NEW.zst`",
+            ),
+            (
+                "x.jsonl.zst",
+                zst(&gz(b"text")),
+                "as gzip within zstd; unpack it once: `zstd -dc < OLD > NEW.gz`",
+            ),
+            (
+                "x.zst",
+                zst(zip),
+                "as zip within zstd; unpack it once: `zstd -dc < OLD > NEW.zip`",
+            ),
+        ] {
+            let error = read(name, &content).unwrap_err();
+            assert!(error.contains(says), "{error}");
+            assert!(!error.contains("not supported"), "{error}");
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl Listing {
     ///
     /// # Errors
     ///
-    /// A directory that cannot be read, or a symbolic link to a text or a directory.
+    /// A directory that cannot be read, or a symbolic link to a text, to a directory, or to nothing.
     pub fn of(root: &Path) -> Result<Self, DataError> {
         let mut found = Self::default();
         let mut folders = vec![root.to_path_buf()];
@@ -59,8 +59,13 @@ impl Listing {
                     found.of_zoo.add(path);
                 } else if kind.is_dir() {
                     folders.push(path);
-                } else if kind.is_symlink() && (is_text || path.is_dir()) {
-                    return Err(DataError::Linked { path });
+                } else if kind.is_symlink() {
+                    let target =
+                        fs::metadata(&path).map_err(|e| DataError::io(&path, "read", e))?;
+                    if is_text || target.is_dir() {
+                        return Err(DataError::Linked { path });
+                    }
+                    found.others.add(path);
                 } else if is_text {
                     // Special files are refused when they are read.
                     found.texts.push(path);

@@ -11,6 +11,7 @@ use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::SchemaDescriptor;
+use residual_zoo_system::counted;
 use residual_zoo_system::panics::caught;
 
 use super::Piece;
@@ -84,8 +85,9 @@ impl Rows {
 
     /// Decodes the next rows. Returns false after the last one.
     fn decode(&mut self) -> Result<bool, DataError> {
-        let failed =
-            |read: usize, path: &Path, e| damaged(path, format_args!("after {read} rows"), e);
+        let failed = |read: usize, path: &Path, e| {
+            damaged(path, format!("after {}", counted(read, "row")), e)
+        };
         let Some(reader) = &mut self.reader else {
             if self.groups == self.file.num_row_groups() {
                 return Ok(false);

@@ -5,6 +5,8 @@ use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 use std::{mem, vec};
 
+use residual_zoo_system::counted;
+
 use super::compression::{self, Compression, Reader, unreadable};
 use super::{files_at, json};
 use crate::{DataError, files};
@@ -167,7 +169,11 @@ impl Whole {
         let new = part.read_to_end(&mut bytes).map_err(|e| {
             // `bytes` has the bytes that were read before the error.
             let read = self.read + bytes.len() - kept;
-            unreadable(&self.path, format!("after {read} bytes of text"), e)
+            unreadable(
+                &self.path,
+                format!("after {} of text", counted(read, "byte")),
+                e,
+            )
         })?;
         self.read += new;
         let begins = mem::take(&mut self.begins);

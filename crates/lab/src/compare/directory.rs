@@ -56,7 +56,7 @@ pub(super) fn prepare<C: ModelConfig>(
 ///
 /// Returns [`RunError::RunExists`] if the directory holds anything that is not part of a comparison.
 fn runs_in(directory: &Path) -> Result<Vec<String>, RunError> {
-    let something_else = || RunError::RunExists(directory.into());
+    let something_else = || RunError::run_exists(directory);
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) => match error.kind() {

@@ -146,7 +146,10 @@ pub(super) fn falls(observations: &[Observation], test: &Falls) -> Found {
     let of = Observed::of(&test.quantity);
     let slope = of.show_difference(-found.mean);
     let each = |slope: String| of.with_unit(slope) + " for each doubling";
-    let steps = format!("{down} of {steps} steps lower the value");
+    let steps = match steps {
+        1 => format!("{down} of 1 step lowers the value"),
+        _ => format!("{down} of {steps} steps lower the value"),
+    };
     let because = match found.count {
         _ if is_exact => format!("{}; {steps}", each(slope)),
         1 => format!("{}; {steps}; {ONE_SEED}", each(slope)),

@@ -1,6 +1,6 @@
 //! The files of results: a report, JSON, CSV and Markdown with its pictures.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -10,9 +10,12 @@ use residual_zoo_runs::{Error as RunError, disk};
 use super::{REPORT, Results};
 use crate::charts::RunRow;
 use crate::finished::Host;
+use crate::sweep::Value;
+use crate::tune::Tuning;
 
 impl Results {
-    /// Writes a line for every observation with all of its quantities, in seconds, bytes and shares. Then writes the
+    /// Writes a line for every observation with the values of a sweep, the directory of the run, and all quantities, in
+    /// seconds, bytes and shares. Then writes the
     /// `mean` of every run with seeds, in the column of the seed. With two or more seeds, also writes the `deviation`:
     /// the standard deviation, with n − 1.
     pub fn to_csv(&self) -> String {
@@ -20,18 +23,41 @@ impl Results {
         let quantities: BTreeSet<&str> = all
             .flat_map(|found| found.quantities.keys().map(String::as_str))
             .collect();
-        let mut head = vec!["run", "seed"];
+        let values = self.tuning.iter().flat_map(Tuning::values);
+        let values: BTreeMap<String, (&str, &[Value])> = values.collect();
+        let is_swept = (self.observations.iter()).any(|found| values.contains_key(&found.run));
+        let over = self.tuning.iter().flat_map(|tuning| &tuning.sweep.over);
+        let over: Vec<&str> = over
+            .filter(|_| is_swept)
+            .map(|swept| &*swept.field)
+            .collect();
+        let has_place = self
+            .observations
+            .iter()
+            .any(|found| found.directory.is_some());
+        let mut head = [&["run"], &over[..], &["seed"]].concat();
+        head.extend(has_place.then_some("directory"));
         head.extend(&quantities);
-        let line = |run: &str, seed: String, value: &dyn Fn(&str) -> Option<f64>| {
+        let line = |run: &str,
+                    seed: String,
+                    directory: Option<&Path>,
+                    value: &dyn Fn(&str) -> Option<f64>| {
             let value = |name: &&str| value(name).map_or(String::new(), |x| x.to_string());
-            let mut cells = vec![run.to_owned(), seed];
+            let (run, values) = values.get(run).copied().unwrap_or((run, &[]));
+            let of_sweep = |i: usize| values.get(i).map_or(String::new(), Value::to_string);
+            let mut cells = vec![run.to_owned()];
+            cells.extend((0..over.len()).map(of_sweep));
+            cells.push(seed);
+            let place = || directory.map_or(String::new(), |path| path.display().to_string());
+            cells.extend(has_place.then(place));
             cells.extend(quantities.iter().map(value));
             cells
         };
         let all = self.observations.iter();
         let lines = all.map(|found| {
             let seed = found.seed.map_or(String::new(), |seed| seed.to_string());
-            line(&found.run, seed, &|name| found.get(name))
+            let directory = found.directory.as_deref();
+            line(&found.run, seed, directory, &|name| found.get(name))
         });
         let mut lines: Vec<Vec<String>> = lines.collect();
         for RunRow { name: run, .. } in &self.rows {
@@ -40,11 +66,11 @@ impl Results {
             let estimate = |quantity: &str| self.estimate(run, quantity);
             if seeds > 0 {
                 let mean = |quantity: &str| Some(estimate(quantity)?.mean);
-                lines.push(line(run, "mean".into(), &mean));
+                lines.push(line(run, "mean".into(), None, &mean));
             }
             if seeds > 1 {
                 let deviation = |quantity: &str| Some(estimate(quantity)?.deviation);
-                lines.push(line(run, "deviation".into(), &deviation));
+                lines.push(line(run, "deviation".into(), None, &deviation));
             }
         }
         csv(&head, lines)

@@ -23,6 +23,8 @@ pub(super) enum Value<'a> {
     Fields(Fields<'a>),
     /// Any value.
     Text(&'a str),
+    /// The new name of a run, and the text that the file has in its place.
+    Renamed(&'a str, &'a str),
 }
 
 /// The value of fields with names.
@@ -31,6 +33,8 @@ pub(super) struct Fields<'a> {
     /// The name before the parentheses; may be empty.
     pub(super) name: &'a str,
     pub(super) entries: Vec<(&'a str, Value<'a>)>,
+    /// The closing parenthesis in the file. The parser tells there that a field is missing.
+    pub(super) end: &'a str,
 }
 
 /// Parses fields; `None` if the text is anything else.
@@ -68,7 +72,7 @@ impl<'a> Value<'a> {
         self.open();
         match self {
             Self::Fields(fields) => Ok(fields),
-            Self::Text(text) => Err((
+            Self::Text(text) | Self::Renamed(_, text) => Err((
                 text,
                 "has no fields with names, as in `(seeds: [1, 2])`".into(),
             )),
@@ -88,7 +92,7 @@ impl<'a> Value<'a> {
     /// A slice of the file inside the value.
     fn start(&self) -> &'a str {
         match self {
-            Self::Text(text) => text,
+            Self::Text(text) | Self::Renamed(_, text) => text,
             Self::List(values) => values.first().map_or("", Self::start),
             Self::Fields(fields) => fields.entries.first().map_or(fields.name, |(name, _)| name),
         }
@@ -109,7 +113,12 @@ impl<'a> Value<'a> {
     /// Replaces old values inside by new ones.
     pub(super) fn replace(&mut self, new: &BTreeMap<&'a str, &'a str>) {
         match self.open() {
-            Self::Text(text) => *text = new.get(text).unwrap_or(text),
+            Self::Text(text) => {
+                if let Some(name) = new.get(text) {
+                    *self = Self::Renamed(name, text);
+                }
+            }
+            Self::Renamed(..) => {}
             Self::List(values) => values.iter_mut().for_each(|value| value.replace(new)),
             Self::Fields(fields) => fields
                 .entries
@@ -120,12 +129,13 @@ impl<'a> Value<'a> {
 
     /// Writes the value as RON. `parts` receives the parts of the file and their offsets in the text.
     pub(super) fn write(&self, text: &mut String, parts: &mut Vec<(usize, &'a str)>) {
-        let mut add = |text: &mut String, part: &'a str| {
+        let add = |text: &mut String, parts: &mut Vec<_>, written: &str, part: &'a str| {
             parts.push((text.len(), part));
-            text.push_str(part);
+            text.push_str(written);
         };
         match self {
-            Self::Text(part) => add(text, part),
+            Self::Text(part) => add(text, parts, part, part),
+            Self::Renamed(name, part) => add(text, parts, name, part),
             Self::List(values) => {
                 text.push('[');
                 for value in values {
@@ -135,16 +145,15 @@ impl<'a> Value<'a> {
                 text.push(']');
             }
             Self::Fields(fields) => {
-                add(text, fields.name);
+                add(text, parts, fields.name, fields.name);
                 text.push('(');
                 for (name, value) in &fields.entries {
-                    parts.push((text.len(), name));
-                    text.push_str(name);
+                    add(text, parts, name, name);
                     text.push_str(": ");
                     value.write(text, parts);
                     text.push_str(",\n");
                 }
-                text.push(')');
+                add(text, parts, ")", fields.end);
             }
         }
     }
@@ -160,6 +169,7 @@ impl<'a> Fields<'a> {
         Some(Self {
             name: name.trim_end(),
             entries: entries.collect(),
+            end: &text[text.len() - 1..],
         })
     }
 
@@ -210,8 +220,9 @@ impl<'a> Fields<'a> {
                 .partition(|(name, _)| COMPOSITION.1.contains(name));
             other.entries = own;
             let inner = Self {
-                name: "",
+                name: other.name,
                 entries: inner,
+                end: other.end,
             };
             for layer in self.layers() {
                 let before = std::mem::replace(layer, Value::Text(""));

@@ -1,6 +1,8 @@
 use super::*;
 use crate::claims::*;
 
+mod line;
+
 fn judge(test: Test, observations: &[Observation]) -> (Verdict, String) {
     judge_along(test, observations, &[])
 }
@@ -33,6 +35,24 @@ fn lower(run: &str, than: &str) -> Test {
         beyond: None,
         within: 0.0,
     })
+}
+
+/// A run whose validation loss starts at 4 and falls by `step` every 100 tokens.
+fn curve(run: &str, seed: u64, step: f64) -> Observation {
+    let row = |i: u64| Row {
+        step: i as usize,
+        tokens: 100 * i,
+        valid_loss: Some(4.0 - step * i as f64),
+        ..Row::default()
+    };
+    Observation {
+        run: run.into(),
+        line: run.into(),
+        seed: Some(seed),
+        quantities: [("valid_loss".to_owned(), 4.0 - step * 10.0)].into(),
+        rows: (0..=10).map(row).collect(),
+        ..Observation::default()
+    }
 }
 
 #[test]
@@ -246,69 +266,6 @@ fn what_is_exact_needs_no_seeds() {
     assert_eq!(judge(test("old", "new"), &found).0, Verdict::DoesNotHold);
 }
 
-/// Observations of a line: at each x, a run called `line, X`.
-fn line(values: &[(f64, [f64; 3])]) -> Vec<Observation> {
-    let run = |(x, losses): &(f64, [f64; 3])| {
-        let mut found = seeds(&format!("line, {x}"), "valid_loss", losses);
-        for observation in &mut found {
-            observation.line = "line".into();
-            observation.quantities.insert("size".into(), *x);
-        }
-        found
-    };
-    values.iter().flat_map(run).collect()
-}
-
-fn falls() -> Test {
-    Test::Falls(Falls {
-        quantity: "valid_loss".into(),
-        along: "size".into(),
-        line: "line".into(),
-    })
-}
-
-#[test]
-fn a_loss_falls_along_a_line_by_its_slope_for_each_doubling() {
-    let found = line(&[
-        (1.0, [3.0, 3.1, 3.2]),
-        (2.0, [2.9, 3.0, 3.1]),
-        (4.0, [2.8, 2.9, 3.01]),
-    ]);
-    let (verdict, because) = judge(falls(), &found);
-    assert_eq!(verdict, Verdict::Holds, "{because}");
-    let expected =
-        "-0.0983 ± 0.0072 nats/token for each doubling over 3 seeds; 6 of 6 steps lower the value";
-    assert_eq!(because, expected);
-    // A fourth seed with only one size changes nothing.
-    let mut going_on = found.clone();
-    going_on.push(Observation {
-        seed: Some(4),
-        ..found[0].clone()
-    });
-    assert_eq!(judge(falls(), &going_on).1, expected);
-    let rising: Vec<_> = found
-        .into_iter()
-        .map(|mut observation| {
-            *observation.quantities.get_mut("valid_loss").unwrap() *= -1.0;
-            observation
-        })
-        .collect();
-    assert_eq!(judge(falls(), &rising).0, Verdict::DoesNotHold);
-}
-
-#[test]
-fn a_loss_that_rises_between_two_sizes_does_not_fall_along_the_line() {
-    let found = line(&[
-        (1.0, [3.0, 3.1, 3.2]),
-        (2.0, [2.0, 2.1, 2.2]),
-        (4.0, [2.1, 2.0, 2.3]),
-        (8.0, [1.0, 1.1, 1.2]),
-    ]);
-    let (verdict, because) = judge(falls(), &found);
-    assert_eq!(verdict, Verdict::Undecided, "{because}");
-    assert!(because.ends_with("; it rises from 2 to 4"), "{because}");
-}
-
 #[test]
 fn a_run_is_as_good_as_another_if_the_interval_ends_within_the_tolerance() {
     let mut found = seeds("new", "valid_loss", &[1.0, 2.0, 3.0]);
@@ -338,51 +295,6 @@ fn a_run_is_as_good_as_another_if_the_interval_ends_within_the_tolerance() {
     assert_eq!(judge(test("best", "old", 0.03), &found).0, Verdict::Holds);
     let (verdict, _) = judge(test("old", "best", 0.03), &found);
     assert_eq!(verdict, Verdict::DoesNotHold);
-}
-
-#[test]
-fn a_line_is_below_another_where_both_have_points() {
-    let of = |name: &str, values: &[(f64, [f64; 3])]| {
-        let mut found = line(values);
-        for observation in &mut found {
-            observation.line = name.into();
-            observation.run = observation.run.replace("line", name);
-        }
-        found
-    };
-    // Over the logarithm, the old line is straight: 3.0, 2.5 and 2.0 at 1, 2 and 4.
-    let old = of("old", &[(1.0, [3.0, 3.1, 3.2]), (4.0, [2.0, 2.1, 2.2])]);
-    let new = of(
-        "new",
-        &[(0.5, [9.0; 3]), (2.0, [2.4, 2.5, 2.61]), (8.0, [9.0; 3])],
-    );
-    let both = [old, new].concat();
-    let test = |line: &str, than: &str| {
-        Test::Below(Below {
-            quantity: "valid_loss".into(),
-            along: "size".into(),
-            line: line.into(),
-            than: than.into(),
-        })
-    };
-    let (verdict, because) = judge(test("new", "old"), &both);
-    assert_eq!(verdict, Verdict::Holds, "{because}");
-    assert!(
-        because.starts_with("-0.0967 ± 0.0143 nats/token over 3 seeds")
-            && because.ends_with("; -0.0967 ± 0.0143 at 2"),
-        "{because}"
-    );
-    // Both points of the old line are below the new one, which is high at its ends.
-    assert_eq!(judge(test("old", "new"), &both).0, Verdict::Holds);
-    // With points on both sides, the mean does not count.
-    let mixed = of("mixed", &[(1.5, [2.9, 3.0, 3.1]), (3.0, [1.0, 1.1, 1.2])]);
-    let (verdict, because) = judge(test("mixed", "old"), &[both.clone(), mixed].concat());
-    assert_eq!(verdict, Verdict::Undecided, "{because}");
-    assert!(because.ends_with("on both sides"), "{because}");
-    let far = of("far", &[(16.0, [1.0; 3])]);
-    let (verdict, because) = judge(test("far", "old"), &[both, far].concat());
-    assert_eq!(verdict, Verdict::NotTested);
-    assert!(because.contains("no run of far"), "{because}");
 }
 
 #[test]
@@ -436,188 +348,6 @@ fn seconds_that_were_not_kept_are_not_compared() {
     let (verdict, because) = judge(test, &found);
     assert_eq!(verdict, Verdict::NotTested);
     assert!(because.contains("was not measured"), "{because}");
-}
-
-#[test]
-fn a_line_of_which_a_run_is_missing_is_not_tested() {
-    let found = line(&[(1.0, [3.0, 3.1, 3.2]), (2.0, [2.9, 3.0, 3.1])]);
-    let planned = [found[0].run.as_str(), found[3].run.as_str(), "largest"];
-    let lines = planned.map(|name| Planned {
-        name,
-        line: "line",
-        seeds: 3,
-    });
-    assert_eq!(judge_along(falls(), &found, &lines[..2]).0, Verdict::Holds);
-    let (verdict, because) = judge_along(falls(), &found, &lines);
-    assert_eq!(
-        (verdict, because.as_str()),
-        (Verdict::NotTested, "largest is missing")
-    );
-}
-
-#[test]
-fn a_transfer_costs_what_the_other_lines_best_value_loses() {
-    // Each line has its loss at the rates 1, 2 and 4, for two seeds.
-    let line = |name: &str, losses: [[f64; 2]; 3]| {
-        let rates = [1.0, 2.0, 4.0].into_iter().zip(losses);
-        rates
-            .flat_map(|(rate, losses)| {
-                let mut found = seeds(&format!("{name}, {rate}"), "valid_loss", &losses);
-                for observation in &mut found {
-                    observation.line = name.into();
-                    observation.quantities.insert("rate".into(), rate);
-                }
-                found
-            })
-            .collect::<Vec<_>>()
-    };
-    let mut found = line("narrow", [[3.0, 3.0], [2.0, 2.0], [2.5, 2.5]]);
-    found.extend(line("wide", [[2.0, 2.0], [2.5, 2.52], [9.0, 9.0]]));
-    found.extend(line("wide with", [[2.5, 2.5], [1.9, 1.92], [2.6, 2.6]]));
-    let test = |to: &str, than: &str| {
-        Test::Transfers(Transfers {
-            quantity: "valid_loss".into(),
-            along: "rate".into(),
-            from: "narrow".into(),
-            to: to.into(),
-            than: Lines {
-                from: "narrow".into(),
-                to: than.into(),
-            },
-        })
-    };
-    let (verdict, because) = judge(test("wide with", "wide"), &found);
-    // Nothing against 0.5 and 0.52; 12.706 · 0.01414 / √2 = 0.1271.
-    let expected = "from narrow to wide with: best rate 2.00 and 2.00, cost 0.0000 nats/token; from narrow \
-                    to wide: best rate 2.00 and 1.00 (an edge), cost 0.5100 nats/token; difference -0.5100 ± \
-                    0.1271 over 2 seeds, detectable";
-    assert!(because.starts_with(expected), "{because}");
-    assert_eq!(verdict, Verdict::Holds);
-    assert_eq!(
-        judge(test("wide", "wide with"), &found).0,
-        Verdict::DoesNotHold
-    );
-    let (verdict, because) = judge(test("wide", "wider"), &found);
-    assert_eq!(
-        (verdict, because.as_str()),
-        (Verdict::NotTested, "wider is missing")
-    );
-    // Each seed of `wide` is lucky at another rate. The choice for a seed does not see that seed.
-    let mut lucky = line("narrow", [[3.0, 3.0], [2.0, 2.0], [2.5, 2.5]]);
-    lucky.extend(line("wide", [[2.0, 2.5], [9.0, 9.0], [2.5, 2.0]]));
-    lucky.extend(line("wide with", [[2.5, 2.5], [2.0, 2.0], [2.5, 2.5]]));
-    let (_, because) = judge(test("wide with", "wide"), &lucky);
-    assert!(because.contains("cost 6.5000"), "{because}");
-}
-
-#[test]
-fn an_exponent_is_that_of_the_power_law() {
-    // The line bends in the same way for all seeds, so more seeds do not fix its slope better.
-    let at = |x: f64, bend: f64| (x, [1.0, 1.01, 0.99].map(|noise| bend * noise * x.powf(0.5)));
-    let found = line(&[at(1.0, 1.0), at(10.0, 1.05), at(100.0, 1.0)]);
-    let test = |low, high| {
-        Test::Exponent(Exponent {
-            quantity: "valid_loss".into(),
-            along: "size".into(),
-            line: "line".into(),
-            low,
-            high,
-        })
-    };
-    let again = found.iter().cloned().map(|found| Observation {
-        seed: found.seed.map(|seed| seed + 10),
-        ..found
-    });
-    let twice: Vec<_> = found.iter().cloned().chain(again).collect();
-    let (verdict, because) = judge(test(0.3, 0.7), &twice);
-    assert_eq!(verdict, Verdict::Holds);
-    assert!(
-        because.starts_with("exponent 0.500 ± 0.16 over 3 sizes, "),
-        "{because}"
-    );
-    assert_eq!(judge(test(0.5, 0.55), &twice).0, Verdict::Undecided);
-    assert_eq!(judge(test(0.7, 0.8), &twice).0, Verdict::DoesNotHold);
-    let first = found[0].seed;
-    let alone: Vec<_> = found
-        .into_iter()
-        .filter(|found| found.seed == first)
-        .collect();
-    assert_eq!(judge(test(0.3, 0.7), &alone).0, Verdict::NotTested);
-}
-
-/// A run whose validation loss starts at 4 and falls by `step` every 100 tokens.
-fn curve(run: &str, seed: u64, step: f64) -> Observation {
-    let row = |i: u64| Row {
-        step: i as usize,
-        tokens: 100 * i,
-        valid_loss: Some(4.0 - step * i as f64),
-        ..Row::default()
-    };
-    Observation {
-        run: run.into(),
-        line: run.into(),
-        seed: Some(seed),
-        quantities: [("valid_loss".to_owned(), 4.0 - step * 10.0)].into(),
-        rows: (0..=10).map(row).collect(),
-        ..Observation::default()
-    }
-}
-
-#[test]
-fn a_run_is_sooner_by_where_it_reaches_the_last_loss_of_the_other() {
-    let test = |run: &str, than: &str| {
-        Test::Sooner(Sooner {
-            axis: Axis::Tokens,
-            run: run.into(),
-            than: than.into(),
-        })
-    };
-    let found: Vec<_> = [1, 2, 3]
-        .into_iter()
-        .flat_map(|seed| {
-            let noise = 0.001 * seed as f64;
-            [curve("fast", seed, 0.16 + noise), curve("slow", seed, 0.1)]
-        })
-        .collect();
-    // The slow run ends at 3, which the fast run reaches after 1/0.16 = 6.2 of its ten rows.
-    assert_eq!(found[0].reaches(Axis::Tokens, 3.0).unwrap().round(), 621.0);
-    let (verdict, because) = judge(test("fast", "slow"), &found);
-    assert_eq!(verdict, Verdict::Holds);
-    assert!(because.starts_with("after 61.7 ± "), "{because}");
-    // Where a run never reaches the loss, the seeds are counted: p = 2 / 2³ is not enough, 2 / 2⁸ is.
-    let never = claim(test("slow", "fast")).judge(&found, &[]);
-    assert_eq!(never.verdict, Verdict::Undecided);
-    assert!((never.p.unwrap() - 0.25).abs() < 1e-12);
-    assert_eq!(
-        never.because,
-        "sooner in 0 of 3 seeds, never in 3; sign test"
-    );
-    let one: Vec<_> = found
-        .iter()
-        .filter(|it| it.seed == Some(1))
-        .cloned()
-        .collect();
-    let never = claim(test("slow", "fast")).judge(&one, &[]);
-    assert_eq!(never.verdict, Verdict::NotTested);
-    assert_eq!(
-        never.because,
-        "sooner in 0 of 1 seeds, never in 1; one seed cannot tell a difference from chance"
-    );
-    let more = |slow: f64| {
-        let seeds = 1..=8;
-        seeds
-            .flat_map(|seed| [curve("fast", seed, 0.16), curve("slow", seed, slow)])
-            .collect::<Vec<_>>()
-    };
-    let never = claim(test("slow", "fast")).judge(&more(0.1), &[]);
-    assert_eq!(never.verdict, Verdict::DoesNotHold);
-    assert!((never.p.unwrap() - 2.0 / 256.0).abs() < 1e-12);
-    let mut mixed = found.clone();
-    mixed[0] = curve("fast", 1, 0.05);
-    let mixed = claim(test("fast", "slow")).judge(&mixed, &[]);
-    assert_eq!((mixed.verdict, mixed.p), (Verdict::Undecided, Some(1.0)));
-    let expected = "sooner in 2 of 3 seeds, never in 1; median after ";
-    assert!(mixed.because.starts_with(expected), "{}", mixed.because);
 }
 
 #[test]

@@ -98,12 +98,12 @@ fn what_an_experiment_refers_to_must_be_there() {
         (
             r#"lines: ["wide"]"#,
             r#"lines: ["wid"]"#,
-            "`charts[0]`: `Loss` draws `wid`",
+            "`charts[0]`: \"Loss\" draws `wid`",
         ),
         (
             r#"than: "base""#,
             r#"than: "bas""#,
-            "`claims[0]`: `It is better` refers to `bas`",
+            "`claims[0]`: \"It is better\" refers to `bas`",
         ),
         (
             r#"than: "base""#,

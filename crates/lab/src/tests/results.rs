@@ -429,6 +429,7 @@ fn times_are_drawn_in_milliseconds() {
 #[test]
 fn the_losses_of_a_sweep_are_those_of_their_seeds() {
     let point = TriedPoint {
+        directories: vec![None, Some("pool/b".into())],
         values: vec![Value::Number(0.1)],
         set: Vec::new(),
         share: 1.0,
@@ -451,7 +452,10 @@ fn the_losses_of_a_sweep_are_those_of_their_seeds() {
     let lines: Vec<&str> = csv.lines().skip(1).collect();
     assert_eq!(
         lines,
-        ["a,0.1,7,1,0,,false,diverged", "a,0.1,8,1,0,2.5,false,"]
+        [
+            "a,0.1,7,,1,0,,false,diverged",
+            "a,0.1,8,pool/b,1,0,2.5,false,"
+        ]
     );
     let table = tuning.table();
     assert!(

@@ -133,6 +133,127 @@ fn errors_have_the_place_in_the_file() {
     assert!(error.starts_with("file.ron:24:40: "), "{error}");
 }
 
+/// A file with a field in each line, and a closing bracket in the line after the last field of a value.
+const LINES: &str = r#"(
+  title: "A question",
+  model: (width: 32),
+  runs: [
+    (
+      name: "base",
+      model: (n_layer: 1),
+      vary: (
+        field: "train.batch",
+        name: "batch",
+        over: [1],
+      ),
+      scales: (large: (name: "first")),
+    ),
+    (
+      name: "later",
+      after: (
+        run: "base",
+        by: Grow,
+      ),
+    ),
+  ],
+  columns: [],
+  charts: [
+    (
+      title: "Loss",
+      x: "tokens",
+      y: "valid_loss",
+      lines: ["base"],
+    ),
+  ],
+  claims: [
+    (
+      says: "It is better",
+      source: "Table 1",
+      test: Lower(
+        quantity: "valid_loss",
+        beyond: (
+          run: "later",
+          than: "base",
+        ),
+        run: "later",
+        than: "base",
+      ),
+      scales: (large: (says: "It is")),
+    ),
+  ],
+  scales: (
+    small: (seeds: [1, 2]),
+    large: (train: (steps: 3)),
+  ),
+)
+"#;
+
+#[test]
+fn a_missing_or_unknown_field_is_told_where_its_value_is() {
+    let without_scales =
+        |line: &str| !line.contains("scales: (large") && !line.contains("model: (width");
+    let plain: Vec<&str> = LINES.lines().filter(|line| without_scales(line)).collect();
+    let (plain, _) = plain
+        .join("\n")
+        .split_once("  scales: (")
+        .map(|(a, b)| (a.to_owned() + ")", b.len()))
+        .unwrap();
+    for (text, scale) in [
+        (LINES, Some("small")),
+        (LINES, Some("large")),
+        (&plain, None),
+    ] {
+        assert!(at(text, scale).is_ok());
+        let lines: Vec<&str> = text.lines().collect();
+        let mut missing = Vec::new();
+        for (i, line) in lines.iter().enumerate() {
+            let indent = |line: &str| line.len() - line.trim_start().len();
+            let Some((field, _)) = line.trim().split_once(": ").filter(|_| indent(line) > 4) else {
+                continue;
+            };
+            let error = |to: &str| {
+                let mut lines = lines.clone();
+                lines[i] = to;
+                at(&lines.join("\n"), scale)
+                    .err()
+                    .map(|error| error.to_string())
+            };
+            let unknown = error(&line.replacen(field, "fild", 1)).unwrap();
+            let is_there = unknown.starts_with(&format!("file.ron:{}:", i + 1));
+            assert!(
+                is_there && unknown.contains("fild"),
+                "{scale:?} {i} {field}: {unknown}"
+            );
+            // A value of several lines is not left out.
+            if let Some(error) = error("").filter(|_| line.ends_with(',')) {
+                let end = lines[i..]
+                    .iter()
+                    .position(|line| indent(line) < indent(lines[i]))
+                    .unwrap();
+                let told = format!("file.ron:{}:", i + end + 1);
+                let is_there =
+                    error.starts_with(&told) && error.contains(&format!("`{field}` is missing"));
+                assert!(is_there, "{scale:?} {told} {field}: {error}");
+                missing.push(field);
+            }
+        }
+        let claim = ["says", "source", "quantity", "run", "than", "run", "than"];
+        let all = [
+            &["name", "name", "over", "name", "run", "title", "x", "y"][..],
+            &claim,
+        ]
+        .concat();
+        // The scale gives the first name and the sentence of the claim.
+        let given = |field: &&str| scale != Some("large") || *field != "says";
+        let all: Vec<&str> = all
+            .into_iter()
+            .filter(given)
+            .skip(usize::from(scale == Some("large")))
+            .collect();
+        assert_eq!(missing, all, "{scale:?}");
+    }
+}
+
 #[test]
 fn a_scale_that_the_file_lacks_names_those_that_it_has() {
     let error = |text: &str, scale| at(text, Some(scale)).unwrap_err().to_string();

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::{BEFORE_RESTART, CONFIG, DATA, HISTORY, MEASURED, METRICS, RunDir, SAMPLES, TOKENIZER};
 use crate::checkpoint;
-use crate::error::ANOTHER_DIRECTORY;
 use crate::lock::{LOCK, Lock};
-use crate::{Error, disk, events};
+use crate::{Error, Remedy, disk, events};
 
 /// Files that a run may leave, besides its first checkpoint, if it is stopped before its config is written.
 const BEFORE_THE_CONFIG: [&str; 5] = [LOCK, TOKENIZER, DATA, HISTORY, "config.partial"];
@@ -25,7 +24,7 @@ pub fn is_free(path: &Path) -> Result<bool, Error> {
         Err(error) => match (error.kind(), fs::symlink_metadata(path)) {
             (ErrorKind::NotFound, Err(_)) => return Ok(true),
             (ErrorKind::NotFound | ErrorKind::NotADirectory, _) => {
-                return Err(Error::RunExists(path.into()));
+                return Err(Error::run_exists(path));
             }
             _ => return Err(Error::io("read", path)(error)),
         },
@@ -42,14 +41,13 @@ pub fn is_free(path: &Path) -> Result<bool, Error> {
     match path.join(CONFIG).is_file() {
         true => Ok(false),
         false if path.join(METRICS).is_file() && path.join(HISTORY).is_file() => {
-            let problem =
-                format!("is a run that has lost its {CONFIG}; restore it, or {ANOTHER_DIRECTORY}");
-            Err(Error::NoRun {
+            let lost = Error::NoRun {
                 path: path.into(),
-                problem,
-            })
+                problem: format!("is a run that has lost its {CONFIG}"),
+            };
+            Err(lost.then("; restore it, or ", Remedy::AnotherDirectory))
         }
-        false => Err(Error::RunExists(path.into())),
+        false => Err(Error::run_exists(path)),
     }
 }
 
@@ -61,7 +59,7 @@ fn check_own(run: &Path) -> Result<(), Error> {
     let folders = [checkpoint::CHECKPOINTS, events::FOLDER];
     let is_known = |name: &str| known.contains(&name) || folders.contains(&name);
     let is_partial = |name: &str| match name.strip_suffix(".partial") {
-        Some("config" | "data" | "metrics" | "samples" | "tokenizer") => true,
+        Some("config" | "data" | "history" | "metrics" | "samples" | "tokenizer") => true,
         Some(name) => name
             .strip_prefix("measured.")
             .is_some_and(|process| process.parse::<u32>().is_ok()),

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{
-    Corpus, DataConfig, DataError, Examples, Tokenizer, TokenizerConfig, is_on_hub,
+    Corpus, DataConfig, DataError, Examples, Source, Tokenizer, TokenizerConfig, is_on_hub,
 };
+use serde::Deserialize;
 
 use super::{CONFIG, DATA, DataIdentity, HISTORY, METRICS, Start, TOKENIZER};
-use crate::error::{ANOTHER_RUN, FROM_ITS_WEIGHTS, IF_MERGED};
 use crate::log::read_lines;
-use crate::{Error, Row, RunConfig, disk};
+use crate::{Error, Remedy, Row, RunConfig, disk, parse_ron};
 
 /// Reads the config of the run in `path`.
 ///
@@ -45,40 +45,92 @@ pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
 ///
 /// Returns an error if the tokenizer is missing or does not parse.
 pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
-    let path = path.join(TOKENIZER);
-    disk::refuse_link(&path)?;
-    let text = residual_zoo_data::read_utf8(&path)?;
-    Tokenizer::from_long_json(text).map_err(|e| match e.is_stop() {
-        true => e.into(),
-        false => Error::Checkpoint {
-            path: path.clone(),
-            problem: format!("{e}"),
-        },
-    })
+    let file = path.join(TOKENIZER);
+    disk::refuse_link(&file)?;
+    let text = residual_zoo_data::read_utf8(&file);
+    let read = text.and_then(Tokenizer::from_long_json);
+    read.map_err(|error| tokenizer_error(path, error))
 }
 
-/// Checks that the run in `path` has the tokenizer of `corpus`. `otherwise` ends the error, with another remedy if
-/// there is one.
+/// Makes the error of the tokenizer of the run in `run`, which cannot be read. A stop stays a stop.
+pub fn tokenizer_error(run: &Path, error: DataError) -> Error {
+    let problem = match error {
+        error if error.is_stop() => return error.into(),
+        DataError::NotFound { .. } => "is missing".into(),
+        error => format!("cannot be read ({error})"),
+    };
+    wrong_tokenizer(run, &problem)
+}
+
+/// Makes the error of the tokenizer of the run in `run`, which has a `problem`. The remedy says where the tokenizer can
+/// be found again, by the config and the history of the run.
+pub fn wrong_tokenizer(run: &Path, problem: &str) -> Error {
+    /// The part of a config that says where its tokenizer comes from.
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Origin {
+        data: DataConfig,
+    }
+    let path = run.join(TOKENIZER);
+    let config = residual_zoo_data::read_utf8(&run.join(CONFIG)).ok();
+    let config = config.and_then(|text| parse_ron::<Origin>(&text, run).ok());
+    let data = config.unwrap_or_default().data;
+    let merged = read_history(run).ok().and_then(|mut starts| {
+        let last = starts.pop()?;
+        last.merged_with.and(last.init_from)
+    });
+    let delete = match path.exists() {
+        true => "delete it, and ",
+        false => "",
+    };
+    let again = |before: &str| {
+        let run = run.display();
+        // The paths of a run are compared with its tokenizer.
+        let has_paths =
+            matches!(data.tokenizer, TokenizerConfig::File(_)) || !data.source.paths().is_empty();
+        let allow = match has_paths {
+            true => " --allow-paths",
+            false => "",
+        };
+        format!(
+            "{delete}{before}`residual-zoo train --resume {run}{allow}` writes it again from the run's data"
+        )
+    };
+    let origin = match (&data.source, merged, &data.tokenizer) {
+        (Source::Imported, ..) => "import the model again, into another directory".into(),
+        (_, Some(parent), _) => format!("copy that of {}, which was merged", parent.display()),
+        (_, None, TokenizerConfig::File(file)) if !is_on_hub(file) && !file.exists() => again(
+            &format!("put {} back, of which it was made: ", file.display()),
+        ),
+        _ => again(""),
+    };
+    Error::Checkpoint {
+        path,
+        problem: format!("{problem}; restore it, or {origin}"),
+    }
+}
+
+/// Checks that the run in `path` has the tokenizer of `corpus`.
 ///
 /// # Errors
 ///
 /// Returns an error if the tokenizers differ, or the tokenizer of the run cannot be read.
-pub fn check_tokenizer(path: &Path, corpus: &Corpus, otherwise: &str) -> Result<(), Error> {
+pub fn check_tokenizer(path: &Path, corpus: &Corpus) -> Result<(), Error> {
     if read_tokenizer(path)?.fingerprint() == corpus.tokenizer.fingerprint() {
         return Ok(());
     }
     let problem = match corpus.train {
-        Examples::Images(_) => format!(
-            "was trained on other classes or on text, so its outputs have other meanings; use images of the same classes{otherwise}"
-        ),
-        _ => format!(
+        Examples::Images(_) => {
+            "was trained on other classes or on text, so its outputs have other meanings; use images of the same classes"
+        }
+        _ => {
             "was trained with another tokenizer, so its token ids have other meanings; use the same data, or pass its \
-             tokenizer.json with `--tokenizer`{otherwise}"
-        ),
+             tokenizer.json with `--tokenizer`"
+        }
     };
     Err(Error::NoRun {
         path: path.into(),
-        problem,
+        problem: problem.into(),
     })
 }
 
@@ -153,21 +205,18 @@ pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
     let path = path.join(DATA);
     disk::refuse_link(&path)?;
     if !path.exists() {
-        return Err(Error::NoRun {
+        let lost = Error::NoRun {
             path: run.into(),
-            problem: format!(
-                "has no `{DATA}`, so nothing is known of its data; {IF_MERGED}, train its model by \
-                 `train {0}/config.ron --init-from {0} --run NEW`, otherwise restore the file",
-                run.display()
-            ),
-        });
+            problem: format!("has no `{DATA}`, so nothing is known of its data"),
+        };
+        return Err(lost.then("; ", Remedy::IfMerged(run.into())));
     }
     let text = residual_zoo_data::read_utf8(&path)?;
-    let problem = |e: serde_json::Error| Error::Checkpoint {
-        path: path.clone(),
-        problem: format!("is damaged: {e}; restore it, or {ANOTHER_RUN}"),
-    };
-    serde_json::from_str(&text).map_err(problem)
+    serde_json::from_str(&text).map_err(|e| {
+        let problem = format!("is damaged: {e}");
+        let damaged = Error::Checkpoint { path, problem };
+        damaged.then("; restore it, or ", Remedy::AnotherRun)
+    })
 }
 
 /// Reads the starts of the run in `path`. An incomplete last line is left out.
@@ -180,13 +229,11 @@ pub fn read_history(path: &Path) -> Result<Vec<Start>, Error> {
     let path = path.join(HISTORY);
     disk::refuse_link(&path)?;
     if !path.exists() {
-        return Err(Error::NoRun {
+        let lost = Error::NoRun {
             path: run.into(),
-            problem: format!(
-                "has lost its {HISTORY}; restore it, or {FROM_ITS_WEIGHTS}: `--init-from {}`",
-                run.display()
-            ),
-        });
+            problem: format!("has lost its {HISTORY}"),
+        };
+        return Err(lost.then("; restore it, or ", Remedy::FromWeightsOf(run.into())));
     }
     read_lines(&path, u64::MAX)
 }

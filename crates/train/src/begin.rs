@@ -1,0 +1,90 @@
+//! The start of a new run: its first files, and the weights of another run.
+
+use std::path::Path;
+
+use burn::tensor::backend::AutodiffBackend;
+use residual_zoo_core::ModelConfig;
+use residual_zoo_data::Corpus;
+use residual_zoo_runs::checkpoint::{Newest, weights_blake3};
+use residual_zoo_runs::run_dir::{self, Start};
+use residual_zoo_runs::{Choice, Error, RunDir};
+
+use crate::checkpoint::{self, Journal};
+use crate::differences::other_model;
+use crate::resume::{self, Resumed};
+use crate::{FirstWeights, RunOptions, Trainer};
+
+/// The weights of another run, from which a run starts.
+pub(crate) struct First {
+    /// The BLAKE3 hash of the weights.
+    weights: String,
+    /// The changes of the model from that run.
+    changes: Vec<String>,
+}
+
+/// Writes the first files of a new run.
+pub(crate) fn begin<B: AutodiffBackend, C: ModelConfig>(
+    trainer: &Trainer<B, C>,
+    corpus: &Corpus,
+    options: &RunOptions,
+    directory: &mut RunDir,
+    first: Option<First>,
+) -> Result<Resumed, Error> {
+    let (init_weights, changes) = first.map(|first| (first.weights, first.changes)).unzip();
+    let start = Start {
+        init_weights,
+        changes: changes.unwrap_or_default(),
+        ..resume::this_start::<B>(options, trainer.device())
+    };
+    let first = directory.checkpoint(0);
+    // The other run may no longer exist when this run continues.
+    let save = || match options.init_from {
+        Some(_) => checkpoint::save(trainer, &Journal::default(), &first),
+        None => Ok(()),
+    };
+    let data = run_dir::DataIdentity::of(corpus);
+    let data = (&corpus.tokenizer, Some(&data));
+    directory.begin(&trainer.config, data, &start, save)?;
+    Ok(Resumed {
+        rows: Vec::new(),
+        journal: Journal::default(),
+        checkpoint: options.init_from.as_ref().map(|_| first),
+        notes: Vec::new(),
+    })
+}
+
+/// Loads the weights of a checkpoint of `run`, and its moments if `by` says so. Returns notes for the user, and the
+/// origin of the weights.
+pub(crate) fn start_from<B: AutodiffBackend, C: ModelConfig>(
+    trainer: &mut Trainer<B, C>,
+    (run, choice): (&Path, Choice),
+    by: FirstWeights,
+    corpus: &Corpus,
+) -> Result<(Vec<String>, First), Error> {
+    let smaller = run_dir::read_config::<C>(run)?.model;
+    let valid = smaller.validate();
+    valid.map_err(|error| error.within("model").in_file(&run.join(run_dir::CONFIG)))?;
+    let Newest { path, passed_over } = choice.of(run)?;
+    let passed_over = passed_over.iter();
+    let mut notes: Vec<String> = passed_over
+        .map(|(_, error)| format!("passed over: {error}"))
+        .collect();
+    run_dir::check_tokenizer(run, corpus)?;
+    let mut changes = other_model(&smaller, &trainer.config.model);
+    let loaded = match by {
+        FirstWeights::Grow => checkpoint::load_weights(trainer, &smaller, &path),
+        FirstWeights::GrowFresh => checkpoint::load_parameters(trainer, &smaller, &path),
+    };
+    let kept = loaded.map_err(|source| Error::FirstWeights {
+        source: Box::new(source),
+        run: run.into(),
+        changes: changes.clone(),
+    })?;
+    notes.extend(changes.iter().map(|change| format!("changed: {change}")));
+    let kept = resume::kept_note(&kept, run);
+    notes.extend(kept.clone());
+    changes.extend(kept);
+    notes.push(format!("starts from the weights in {}", path.display()));
+    let weights = weights_blake3(&path)?;
+    Ok((notes, First { weights, changes }))
+}
