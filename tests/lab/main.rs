@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod findings;
+mod finished;
 mod memory;
 mod rooms;
 mod same;

@@ -171,3 +171,35 @@ fn tasks_that_do_not_fit_are_refused_before_training() {
         );
     }
 }
+
+#[test]
+fn published_metrics_are_known_as_long_as_the_task_is_the_same() {
+    let scratch = Scratch::new();
+    let file = experiment(&scratch);
+    let words = scratch.path("words.jsonl");
+    let command = |options: &[&str]| {
+        let mut command = zoo("experiment");
+        command.current_dir(scratch.path("")).arg(&file);
+        command.args(["--runs", "runs", "--task", "words=words.jsonl"]);
+        command.args(options);
+        command
+    };
+    let observed = || {
+        let results = fs::read(scratch.path("runs/two/results.json")).unwrap();
+        serde_json::from_slice::<Value>(&results).unwrap()["observations"].clone()
+    };
+    fs::copy(root().join("tests/evaluate/tasks/lambada.jsonl"), &words).unwrap();
+    ok(&mut command(&["--publish", "pages"]));
+    let first = observed();
+    fs::remove_dir_all(scratch.path("runs")).unwrap();
+    let shown = ok(&mut command(&["--results", "pages"]));
+    assert!(!shown.contains("trained in"), "{shown}");
+    assert_eq!(observed(), first);
+    // With another document the runs are trained and evaluated.
+    let mut text = fs::read_to_string(&words).unwrap();
+    text += "{\"text\": \"one more word\"}\n";
+    fs::write(&words, text).unwrap();
+    let shown = ok(&mut command(&["--results", "pages"]));
+    assert_eq!(shown.matches("trained in").count(), 2, "{shown}");
+    assert_ne!(observed(), first);
+}

@@ -6,6 +6,7 @@ mod source;
 
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Parser};
 use residual_zoo_core::{ConfigError, ModelConfig};
@@ -15,8 +16,8 @@ use residual_zoo_system::harmless;
 use residual_zoo_train::Interrupter;
 
 use residual_zoo_lab::{
-    Error, Experiment, INDEX, Missing, Observation, Options, Origin, REPORT, Results, Verdict,
-    check_pages, only, origin, unequal_budgets, write_index,
+    Error, Experiment, FinishedFile, INDEX, Missing, Observation, Options, Origin, REPORT, Results,
+    Verdict, check_pages, only, origin, unequal_budgets, write_index,
 };
 
 use crate::sweep::{explain_spread, note, refuse_swept, show};
@@ -43,22 +44,22 @@ fn begun<C>(experiment: &Experiment<C>, scale: &str) -> String {
     text
 }
 
-/// Returns the trained run with the lowest validation loss, and its directory.
+/// Returns the run with the lowest validation loss, and its directory; `None` if its results come from a file.
 fn best(observations: &[Observation]) -> Option<(&Observation, &Path)> {
-    let trained = observations.iter();
-    let trained = trained.filter_map(|found| {
-        Some((
-            found.get("valid_loss")?,
-            (found, found.directory.as_deref()?),
-        ))
-    });
-    let best = trained.min_by(|a, b| a.0.total_cmp(&b.0));
-    best.map(|(_, best)| best)
+    let losses = observations.iter();
+    let losses = losses.filter_map(|found| Some((found.get("valid_loss")?, found)));
+    let (_, best) = losses.min_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some((best, best.directory.as_deref()?))
 }
 
 /// Returns the page of an experiment that is published to a directory.
 fn page(publish: &Path, source: &Source) -> PathBuf {
     publish.join(format!("{}.md", source.name))
+}
+
+/// Returns the file of finished runs beside the page.
+fn finished(publish: &Path, source: &Source) -> PathBuf {
+    publish.join(format!("{}.json", source.name))
 }
 
 /// Repeat an experiment of a paper and compare the measured figures with the reported ones.
@@ -104,9 +105,14 @@ pub struct ExperimentArgs {
     /// compare the memory used with an estimate
     #[arg(long = "try", conflicts_with_all = ["force", "publish"])]
     only_try: bool,
-    /// Also write the tables and charts to this directory, as NAME.md and NAME-1.svg, …
+    /// Also write the tables and charts to this directory, as NAME.md and NAME-1.svg, …, and the results of every run,
+    /// as NAME.json
     #[arg(long, value_name = "DIR")]
     publish: Option<PathBuf>,
+    /// Do not train runs whose results are in NAME.json of this directory, which --publish has written there, perhaps on
+    /// another machine; with --force, train them all the same
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["check", "only_try"])]
+    results: Option<PathBuf>,
     /// Show the dashboard of every run as it trains [default: a line for each run]
     #[arg(long)]
     watch: bool,
@@ -208,6 +214,7 @@ impl ExperimentArgs {
             name: source.name.clone(),
             gpu,
             force: self.force,
+            finished: self.finished(source, scale)?,
             display,
             peak_tflops: self.display.peak_tflops,
             stop: match experiment.count {
@@ -232,6 +239,11 @@ impl ExperimentArgs {
             return Ok(());
         }
         let mut outcome = outcome?;
+        let file = options.finished.filter(|_| !outcome.stopped);
+        if let Some(note) = file.and_then(|file| file.unused(&outcome.finished)) {
+            print(&wrapped(&format!("note: {note}"), "  "))?;
+            outcome.notes.push(note);
+        }
         let missing: Vec<String> = outcome.missing.iter().map(Missing::to_string).collect();
         let stopped = outcome.stopped;
         outcome.leave_out(&all, &planned);
@@ -245,6 +257,15 @@ impl ExperimentArgs {
             true => Ok(()),
             false => Err(Error::Missing { missing }),
         }
+    }
+
+    /// Reads the finished runs that are not trained again.
+    fn finished(&self, source: &Source, scale: &str) -> Result<Option<Arc<FinishedFile>>, Error> {
+        let directory = self.results.as_ref().filter(|_| !self.force);
+        let read = |directory: &PathBuf| {
+            FinishedFile::read(&finished(directory, source), &source.name, scale).map(Arc::new)
+        };
+        directory.map(read).transpose()
     }
 
     /// Checks the name of the report, and the place of the page, before anything is trained.
@@ -271,6 +292,7 @@ impl ExperimentArgs {
                 publish.display()
             ));
         }
+        FinishedFile::check_place(&finished(publish, source), &source.name)?;
         let page = page(publish, source);
         let own = [",", "\n"].map(|end| format!("\nexperiment {}{end}", source.name));
         match read_utf8(&page) {
@@ -308,6 +330,10 @@ impl ExperimentArgs {
         write_index(&self.runs)?;
         if let Some(publish) = &self.publish {
             results.write_markdown(publish, &source.name)?;
+            results.write_finished(&finished(publish, source))?;
+        }
+        for line in results.from_file() {
+            print(&wrapped(line, "  "))?;
         }
         let table = fitted(&results.table());
         print(&format!("\n{table}"))?;

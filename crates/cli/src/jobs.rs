@@ -72,6 +72,8 @@ impl JobsArgs {
     ) -> Result<(), Error> {
         if self.worker {
             (options.brief, options.shares_cores) = (true, true);
+            // Only the process that started the worker deletes runs.
+            options.force = false;
             stop_at_end_of_input(options.stop.clone());
             return Ok(());
         }
@@ -138,10 +140,9 @@ fn start(jobs: usize) -> Result<Child, Error> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = (cores / jobs).max(1).to_string();
     let program = std::env::current_exe().map_err(RunError::io("find", "this program".as_ref()))?;
-    let arguments = std::env::args_os().skip(1).filter(|arg| arg != "--force");
     let mut command = Command::new(&program);
     command
-        .args(arguments)
+        .args(std::env::args_os().skip(1))
         .arg("--worker")
         .stdin(Stdio::piped());
     command

@@ -1,10 +1,10 @@
 //! Errors of experiments and comparisons.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use residual_zoo_backend::BackendError;
 use residual_zoo_core::ConfigError;
-use residual_zoo_data::DataError;
+use residual_zoo_data::{DataError, one_line};
 use residual_zoo_drive::Error as DriveError;
 use residual_zoo_runs::Error as RunError;
 
@@ -21,6 +21,14 @@ pub enum Error {
         run: String,
         /// The number.
         name: String,
+    },
+    /// A file of finished runs cannot be used.
+    #[error("{path}: {}", one_line(problem))]
+    Finished {
+        /// The file.
+        path: PathBuf,
+        /// The problem.
+        problem: String,
     },
     /// Some runs of an experiment failed; the results of the others are written.
     #[error("runs are missing: {}", missing.join("; "))]
@@ -59,7 +67,7 @@ impl Error {
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Drive(error) => error.is_bad_input(),
-            Self::NoValue { .. } => true,
+            Self::NoValue { .. } | Self::Finished { .. } => true,
             Self::Missing { .. } => false,
         }
     }

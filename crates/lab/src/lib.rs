@@ -23,8 +23,8 @@
 //! All items are generic over the config of a model, so other projects can run experiments on their own zoo. Programs
 //! take their options from `residual-zoo-cli`.
 //!
-//! A module uses only modules before it in this order: `error`, `options`, `quantity`, `stats`, `claims`, `sweep`,
-//! `scales`, `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`, `check`, `judge`, `charts`,
+//! A module uses only modules before it in this order: `error`, `quantity`, `finished`, `options`, `stats`, `claims`,
+//! `sweep`, `scales`, `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`, `check`, `judge`, `charts`,
 //! `origin`, `pool`, `training`, `tune`, `tuning_report`, `notes`, `looks`, `results`, `run`, `compare`, `index`.
 //! Single runs are driven by `residual-zoo-drive`.
 
@@ -39,6 +39,7 @@ mod curves;
 mod error;
 mod experiment;
 mod facts;
+mod finished;
 mod index;
 mod judge;
 mod looks;
@@ -71,6 +72,7 @@ pub use curves::{BITS_PER_BYTE, CURVES, Curve, curves, have_different_tokens};
 pub use error::Error;
 pub use experiment::{After, ChartSpec, Experiment, Measure, RunSpec, Vary};
 pub use facts::{DataFacts, token};
+pub use finished::{FinishedFile, FinishedRuns};
 pub use index::{INDEX, check_pages, write_index};
 pub use judge::Planned;
 pub use looks::LOOKS;

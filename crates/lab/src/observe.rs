@@ -10,7 +10,7 @@ use residual_zoo_train::Summary;
 use serde::Serialize;
 
 use crate::quantity::{LEARNED, cost_quantities, on_curve};
-use crate::{Axis, DataFacts, PlannedRun, Tuning};
+use crate::{Axis, DataFacts, FinishedRuns, PlannedRun, Tuning};
 
 /// The measured values of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -64,6 +64,8 @@ pub struct Outcome {
     pub observations: Vec<Observation>,
     /// The runs without observations, each with its reason.
     pub missing: Vec<Missing>,
+    /// The finished runs, including those of the sweep.
+    pub finished: FinishedRuns,
     /// The results of the sweep, if there was one.
     pub tuning: Option<Tuning>,
     /// Whether the experiment was stopped before its end.

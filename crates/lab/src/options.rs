@@ -1,10 +1,13 @@
 //! Options for training the runs of an experiment or a comparison.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use residual_zoo_backend::BackendKind;
 use residual_zoo_train::dashboard::{Display, Title};
 use residual_zoo_train::{FirstWeights, Interrupter, RunOptions};
+
+use crate::FinishedFile;
 
 /// Options for training the runs of an experiment or a comparison.
 #[derive(Clone)]
@@ -20,6 +23,8 @@ pub struct Options {
     pub gpu: Option<usize>,
     /// Whether existing runs are deleted and trained again.
     pub force: bool,
+    /// The finished runs that are not trained again.
+    pub finished: Option<Arc<FinishedFile>>,
     /// Training FLOPs of the work after these runs, for the estimate of the remaining time.
     pub to_come: f64,
     /// Whether other processes train on the same cores, so that times are not meaningful.
@@ -46,6 +51,7 @@ impl Options {
             backend,
             gpu: None,
             force: false,
+            finished: None,
             to_come: 0.0,
             shares_cores: false,
             brief: false,

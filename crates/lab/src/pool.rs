@@ -43,6 +43,22 @@ pub(crate) struct Place {
     pub(crate) merged: Option<[PathBuf; 2]>,
 }
 
+impl Place {
+    /// The name of the directory, which has the hash of the run.
+    pub(crate) fn name(&self) -> String {
+        let name = self.directory.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    /// The directories of the runs from whose weights the run starts.
+    pub(crate) fn parents(&self) -> Vec<&PathBuf> {
+        match (&self.merged, &self.before) {
+            (Some(both), _) => both.iter().collect(),
+            (None, before) => before.iter().map(|(parent, _)| parent).collect(),
+        }
+    }
+}
+
 impl Pool {
     /// Opens the pool of runs on the backend of these options.
     pub fn open(options: &Options) -> Self {

@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::charts::RunRow;
 use crate::check::unequal_budgets;
 use crate::facts::{data_table, folded};
+use crate::finished::FinishedRuns;
 use crate::judge::Planned;
 use crate::looks::{self, Look};
 use crate::quantity::title;
@@ -40,6 +41,8 @@ pub struct Results {
     training_seconds: f64,
     /// A line for each missing run with the reason; empty if the results are complete.
     missing: Vec<String>,
+    /// A line for each machine that trained some of the runs, if their results were read from a file.
+    from_file: Vec<String>,
     /// Whether the runs are long enough to judge claims.
     judge: bool,
     /// Notes on the claims.
@@ -53,6 +56,8 @@ pub struct Results {
     looks: Vec<Look>,
     tuning: Option<Tuning>,
     observations: Vec<Observation>,
+    #[serde(skip)]
+    finished: FinishedRuns,
     #[serde(skip)]
     rows: Vec<RunRow>,
     #[serde(skip)]
@@ -110,6 +115,8 @@ impl Results {
             origin,
             data: outcome.data,
             training_seconds: outcome.seconds.values().sum(),
+            from_file: outcome.finished.of_hosts(),
+            finished: outcome.finished,
             missing: outcome.missing.iter().map(Missing::to_string).collect(),
             tuning: outcome.tuning,
             configs: outcome.configs,
@@ -128,6 +135,11 @@ impl Results {
     /// The claims with their verdicts.
     pub fn claims(&self) -> &[Judgement] {
         &self.claims
+    }
+
+    /// A line for each machine that trained some of the runs, if their results were read from a file.
+    pub fn from_file(&self) -> &[String] {
+        &self.from_file
     }
 
     /// A line for each missing run with the reason; empty if the results are complete.
@@ -461,7 +473,9 @@ impl Results {
             Some(format!("written {}", self.date)),
             time,
         ];
-        lines.into_iter().flatten().collect::<Vec<_>>().join("\n")
+        let mut lines: Vec<String> = lines.into_iter().flatten().collect();
+        lines.extend_from_slice(&self.from_file);
+        lines.join("\n")
     }
 }
 

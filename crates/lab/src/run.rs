@@ -10,6 +10,7 @@ use residual_zoo_system::console::print;
 
 use crate::corpora::{check_data, open_corpora, open_data};
 use crate::facts::settings;
+use crate::finished::Goal;
 use crate::measure::Setting;
 use crate::training::train_runs;
 use crate::{
@@ -86,7 +87,8 @@ impl<C: ModelConfig> Experiment<C> {
             true => tuning.tuned(planned)?,
             false => (planned.to_vec(), Vec::new()),
         };
-        let trained = self.train(&planned, options)?;
+        let mut trained = self.train(&planned, options)?;
+        trained.finished.extend(swept.finished);
         Ok(Outcome {
             missing: [swept.missing, missing, trained.missing].concat(),
             seconds: swept.seconds.into_iter().chain(trained.seconds).collect(),
@@ -215,7 +217,7 @@ impl<C: ModelConfig> Experiment<C> {
                 check_tasks(&tasks, config, corpus, || !stop.should_stop())?;
             }
         }
-        let outcome = train_runs(planned, &self.seeds, &corpora, 1.0, &tasks, options);
+        let outcome = train_runs(planned, &self.seeds, &corpora, Goal::Whole(&tasks), options);
         Ok(Outcome {
             data: DataFacts::of_runs(planned, &corpora),
             configs: configs(planned, &self.seeds),

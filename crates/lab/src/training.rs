@@ -1,14 +1,13 @@
 //! Training of an experiment's untrained runs, and their observation.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use residual_zoo_backend::{PeakMemory, panic_message};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, one_line};
-use residual_zoo_evaluate::Task;
 use residual_zoo_report::{duration, wrapped};
 use residual_zoo_runs::run_dir::MEASURED;
 use residual_zoo_runs::{
@@ -25,41 +24,47 @@ use residual_zoo_drive::{
     training_flops,
 };
 
+use crate::finished::{FinishedRun, Goal, Key};
 use crate::observe::{learned, of_summary};
 use crate::pool::Place;
 use crate::sweep::until;
 use crate::tasks::{Unevaluated, metrics};
 use crate::{After, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool};
 
-/// Trains the first `share` of every run for every seed, all runs of a seed before the next seed, and observes them. A
-/// run that is already in the pool is not trained again; a stopped one continues. Runs that another process trains come
-/// last.
+/// Trains every run for every seed up to `goal`, all runs of a seed before the next seed, and observes them. A run that
+/// is already in the pool, or in the file of finished runs, is not trained again; a stopped one continues. Runs that
+/// another process trains come last.
 ///
-/// `corpora` holds the data of each run. Runs that are trained to their end are evaluated on `tasks`. A run that fails
-/// is listed as missing; the others are still trained.
+/// `corpora` holds the data of each run. A run that fails is listed as missing; the others are still trained.
 pub(crate) fn train_runs<C: ModelConfig>(
     planned: &[PlannedRun<C>],
     seeds: &[u64],
     corpora: &[&Corpus],
-    share: f64,
-    tasks: &[Task],
+    goal: Goal,
     options: &Options,
 ) -> Outcome {
-    let mut due = turns(planned, seeds, corpora, share, options);
+    let mut due = turns(planned, seeds, corpora, goal, options);
     let (mut outcome, mut found) = (Outcome::default(), BTreeMap::new());
+    let keys = due.iter().filter_map(Turn::key);
+    keys.for_each(|key| outcome.finished.plan(key));
     let _screen = Screen::keep();
     while !due.is_empty() {
         let mut busy: Vec<Turn<C>> = Vec::new();
         for turn in due {
-            match turn.take(&found, &busy, tasks, options, &mut outcome) {
+            match turn.take(&found, &busy, options, &mut outcome) {
                 Ok(observation) => drop(found.insert(turn.number.0, observation)),
                 Err(Pending::Busy) => busy.push(turn),
-                Err(Pending::Missing { why, diverged }) => outcome.missing.push(Missing {
-                    run: turn.run.name.clone(),
-                    seed: Some(turn.seed),
-                    why,
-                    diverged,
-                }),
+                Err(Pending::Missing { why, diverged }) => {
+                    if let Some(key) = turn.key().filter(|_| diverged) {
+                        outcome.finished.add_diverged(key, turn.id(), &why);
+                    }
+                    outcome.missing.push(Missing {
+                        run: turn.run.name.clone(),
+                        seed: Some(turn.seed),
+                        why,
+                        diverged,
+                    });
+                }
             }
         }
         wait(&busy, options);
@@ -123,8 +128,8 @@ fn turns<'a, C: ModelConfig>(
     planned: &'a [PlannedRun<C>],
     seeds: &[u64],
     corpora: &[&'a Corpus],
-    share: f64,
-    options: &Options,
+    goal: Goal<'a>,
+    options: &'a Options,
 ) -> Vec<Turn<'a, C>> {
     let pool = Pool::open(options);
     let mut turns = Vec::new();
@@ -137,22 +142,36 @@ fn turns<'a, C: ModelConfig>(
                 seed: *seed,
                 corpus,
                 place,
-                share,
+                goal,
+                finished: None,
                 number: (turns.len() + 1, 0),
                 to_come: 0.0,
             });
         }
     }
-    // Goes from the last to the first, because the work after a run adds up. Runs with the same place are one run.
+    // Goes from the last to the first, because the work after a run adds up, and a run that is trained needs the weights
+    // of earlier runs. Runs with the same place are one run.
     let (count, mut after, mut places) = (turns.len(), options.to_come, BTreeSet::new());
+    let mut needed = BTreeSet::new();
     for turn in turns.iter_mut().rev() {
         turn.number.1 = count;
         let work = turn.work();
         turn.to_come = if work > 0.0 { after / work } else { 0.0 };
-        if let Some(place) = turn.place.as_ref().filter(|place| !is_trained(place))
-            && places.insert(place.directory.clone())
-        {
-            after += work;
+        let Some(place) = turn.place.as_ref().filter(|place| !turn.is_in_pool(place)) else {
+            continue;
+        };
+        let file = options.finished.as_deref();
+        turn.finished = file
+            .filter(|_| !needed.contains(&place.directory))
+            .and_then(|file| {
+                let key = turn.key()?;
+                Some((file.path(), file.find(&key, goal)?))
+            });
+        if turn.finished.is_none() {
+            needed.extend(place.parents().into_iter().cloned());
+            if places.insert(place.directory.clone()) {
+                after += work;
+            }
         }
     }
     turns
@@ -165,8 +184,10 @@ struct Turn<'a, C> {
     corpus: &'a Corpus,
     /// The place in the pool; `None` without a model.
     place: Option<Place>,
-    /// The share of the steps that is trained.
-    share: f64,
+    /// The goal of the training.
+    goal: Goal<'a>,
+    /// The results in the file of finished runs at this path, unless the run is in the pool or its weights are needed.
+    finished: Option<(&'a Path, &'a FinishedRun)>,
     /// The number of the turn, counted from 1, and the number of all turns.
     number: (usize, usize),
     /// The work of the later runs that are not trained yet, as a multiple of this run's work.
@@ -174,6 +195,11 @@ struct Turn<'a, C> {
 }
 
 impl<C: ModelConfig> Turn<'_, C> {
+    /// The name and the seed.
+    fn id(&self) -> (&str, u64) {
+        (&self.run.name, self.seed)
+    }
+
     /// The name and seed, for the user.
     fn name(&self) -> String {
         format!("{}, seed {}", self.run.name, self.seed)
@@ -188,7 +214,21 @@ impl<C: ModelConfig> Turn<'_, C> {
     /// The step at which training stops; `None` for the last step.
     fn until(&self) -> Option<usize> {
         let train = &self.run.config.as_ref()?.train;
-        Some(until(train, self.share)).filter(|until| *until < train.steps)
+        Some(until(train, self.goal.share())).filter(|until| *until < train.steps)
+    }
+
+    /// The key in files of finished runs; `None` without a model.
+    fn key(&self) -> Option<Key> {
+        Some((self.place.as_ref()?.name(), self.until()))
+    }
+
+    /// Whether the run has been trained in the pool, as far as it is asked for.
+    fn is_in_pool(&self, place: &Place) -> bool {
+        let reaches = |until: usize| {
+            let rows = run_dir::read_metrics(&place.directory).unwrap_or_default();
+            rows.last().is_some_and(|row| row.step >= until)
+        };
+        is_trained(place) || self.until().is_some_and(reaches)
     }
 
     /// Trains the run unless it is trained, and observes it. `found` holds the runs observed so far, and `busy` the
@@ -197,18 +237,21 @@ impl<C: ModelConfig> Turn<'_, C> {
         &self,
         found: &BTreeMap<usize, Observation>,
         busy: &[Self],
-        tasks: &[Task],
         options: &Options,
         outcome: &mut Outcome,
     ) -> Result<Observation, Pending> {
         // Runs that were trained before the stop are still observed.
         let is_stopping = outcome.stopped || options.stop.should_stop();
-        if is_stopping && !self.place.as_ref().is_some_and(is_trained) {
+        let is_done = self.finished.is_some() || self.place.as_ref().is_some_and(is_trained);
+        if is_stopping && !is_done {
             outcome.stopped = true;
             return Err("not trained yet".into());
         }
         let parent = self.parent(found, busy)?;
         let place = self.place.as_ref().ok_or("has no model")?;
+        if let Some(known) = self.finished.filter(|_| !self.is_in_pool(place)) {
+            return self.know(known, parent, options, outcome);
+        }
         let known = is_trained(place);
         if let Some(diverged) = measured(&place.directory).and_then(|found| found.diverged) {
             let why = diverged;
@@ -236,6 +279,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         let memory = (!is_partial).then_some(memory);
         let observed = self.observe(&summary, &place.directory, memory, parent);
         let mut observed = observed.map_err(|error| of_pool(DriveError::from(error)))?;
+        let tasks = self.goal.tasks();
         if !is_partial && !tasks.is_empty() {
             let metrics = match metrics::<C>(&place.directory, tasks, options) {
                 Ok(metrics) => metrics,
@@ -261,7 +305,56 @@ impl<C: ModelConfig> Turn<'_, C> {
             ));
         }
         outcome.seconds.insert(place.directory.clone(), seconds);
+        let (quantities, given) = (&observed.quantities, &self.run.values);
+        let finished = FinishedRun::of(self.id(), self.goal, &summary, quantities, given);
+        outcome.finished.add((place.name(), self.until()), finished);
         Ok(observed)
+    }
+
+    /// Observes the run by its results in the file of finished runs at `path`.
+    fn know(
+        &self,
+        (path, finished): (&Path, &FinishedRun),
+        parent: Option<&Observation>,
+        options: &Options,
+        outcome: &mut Outcome,
+    ) -> Result<Observation, Pending> {
+        let place = self.place.as_ref().ok_or("has no model")?;
+        let config = self.run.config.as_ref().ok_or("has no model")?;
+        outcome
+            .finished
+            .add((place.name(), self.until()), finished.clone());
+        if let Some(why) = finished.diverged.clone() {
+            return Err(Pending::Missing {
+                why,
+                diverged: true,
+            });
+        }
+        let summary = finished.summary(config.model.cost(vocabulary(self.corpus)));
+        let (mut quantities, rows) = of_summary(&summary, parent);
+        finished.put_measured(self.goal.tasks(), &mut quantities);
+        quantities.extend(self.run.values.clone());
+        if !options.brief {
+            say(&format!(
+                "[{}/{}] {}: validation loss {:.4}, already trained ({})",
+                self.number.0,
+                self.number.1,
+                self.name(),
+                summary.valid_loss,
+                path.display()
+            ));
+        }
+        let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
+        outcome.seconds.insert(place.directory.clone(), seconds);
+        Ok(Observation {
+            run: self.run.name.clone(),
+            line: self.run.line.clone(),
+            seed: Some(self.seed),
+            quantities,
+            directory: None,
+            published: self.run.published.clone(),
+            rows,
+        })
     }
 
     /// The observation of the run from whose weights this one starts, if there is one.
@@ -299,10 +392,16 @@ impl<C: ModelConfig> Turn<'_, C> {
             to_come: self.to_come,
             ..Title::default()
         };
+        // The runs before may be known by their results only, and a trained run does not need their weights.
+        let is_known = self.is_in_pool(place);
+        let is_there = |run: &PathBuf| !run_dir::is_free(run).unwrap_or(false);
+        let are_there = place.parents().into_iter().all(is_there);
+        let before = place.before.as_ref();
+        let before = before.filter(|(first, _)| !is_known || are_there || is_there(first));
         let run_options = RunOptions {
             line,
             until: self.until(),
-            ..options.of_run(place.directory.clone(), title, place.before.clone())
+            ..options.of_run(place.directory.clone(), title, before.cloned())
         };
         let (kind, gpu) = (options.backend, options.gpu);
         let train = || -> Result<Summary, DriveError> {
@@ -314,7 +413,7 @@ impl<C: ModelConfig> Turn<'_, C> {
             if !is_trained(place) {
                 check_memory(&config, tokens, device, available_memory())?;
             }
-            if let (Some([a, b]), Some((first, _))) = (&place.merged, &place.before)
+            if let (Some([a, b]), Some((first, _))) = (&place.merged, before)
                 && run_dir::is_free(first)?
             {
                 match merge::<C>((a, b), first, 1.0, (kind, gpu)) {

@@ -10,6 +10,7 @@ use serde::Serialize;
 use residual_zoo_drive::training_flops;
 
 use crate::corpora::open_corpora;
+use crate::finished::Goal;
 use crate::stats::Estimate;
 use crate::sweep::{OVER, Point, Sweep, Value, until};
 use crate::training::train_runs;
@@ -273,7 +274,9 @@ impl Sweep {
                 let turns: Vec<&Candidate<C>> = parents.iter().chain(&candidates).collect();
                 let runs: Vec<_> = turns.iter().map(|turn| turn.planned.clone()).collect();
                 let data: Vec<&Corpus> = turns.iter().map(|turn| corpora[&turn.at]).collect();
-                let mut outcome = train_runs(&runs, &self.seeds, &data, *share, &[], options);
+                let mut outcome =
+                    train_runs(&runs, &self.seeds, &data, Goal::Point(*share), options);
+                whole.finished.extend(std::mem::take(&mut outcome.finished));
                 whole.stopped |= outcome.stopped;
                 whole.seconds.append(&mut outcome.seconds);
                 if whole.stopped {

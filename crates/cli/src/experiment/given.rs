@@ -181,6 +181,10 @@ impl ExperimentArgs {
         if experiment.count.is_none() {
             return Ok(());
         }
+        if self.results.is_some() {
+            let problem = "has no effect, because this experiment trains nothing; leave it out";
+            return Err(ConfigError::new("--results", problem));
+        }
         let is_random = experiment.measure.is_some_and(Measure::is_random);
         if let (Some(seeds), false) = (self.seeds, is_random) {
             let problem =

@@ -9,6 +9,7 @@ use residual_zoo_runs::{Error as RunError, disk};
 
 use super::{REPORT, Results};
 use crate::charts::RunRow;
+use crate::finished::Host;
 use crate::sweep::Value;
 use crate::tune::Tuning;
 
@@ -144,6 +145,28 @@ impl Results {
             write(directory, &name, &chart.to_svg())?;
         }
         Ok(())
+    }
+
+    /// Writes the finished runs to `path`, for machines that do not train them again. Without such runs, writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be written.
+    pub fn write_finished(&self, path: &Path) -> Result<(), RunError> {
+        if self.finished.is_empty() {
+            return Ok(());
+        }
+        let origin = &self.origin;
+        let here = Host {
+            backend: origin.backend.clone(),
+            machine: origin.machine.clone(),
+            commit: origin.commit.clone(),
+        };
+        let mut charts = self.charts.iter();
+        let draws_train_loss = charts.any(|chart| chart.curves && chart.y == "train_loss");
+        let of = (&*origin.name, &*origin.scale);
+        let text = self.finished.to_json(of, &here, draws_train_loss);
+        disk::replace_shared(path, text.as_bytes())
     }
 }
 

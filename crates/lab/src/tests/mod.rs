@@ -1,3 +1,4 @@
+mod finished;
 mod index;
 mod judge;
 mod observe;

@@ -53,6 +53,7 @@ fn results_with(
     let outcome = Outcome {
         observations,
         missing: missing.iter().map(|text| missing_run(text)).collect(),
+        finished: FinishedRuns::default(),
         tuning: None,
         stopped: false,
         seconds: [("a".into(), 60.0), ("b".into(), 1.0)].into(),

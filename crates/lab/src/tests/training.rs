@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 use crate::Missing;
+use crate::finished::Goal;
 use crate::training::train_runs;
 
 /// A GPT-2 that cannot be built while a file exists.
@@ -89,7 +90,7 @@ fn run(pool: &Path, planned: &[PlannedRun<Fragile>], corpus: &Corpus, seed: u64)
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let corpora = vec![corpus; planned.len()];
-    train_runs(planned, &[seed], &corpora, 1.0, &[], &options(pool))
+    train_runs(planned, &[seed], &corpora, Goal::Whole(&[]), &options(pool))
 }
 
 fn run_small(pool: &Path) -> Outcome {

@@ -1,0 +1,397 @@
+//! The file of finished runs: JSON with a line for each run.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::ops::Not;
+use std::path::Path;
+
+use residual_zoo_data::{DataError, one_line, read_utf8};
+use residual_zoo_runs::Row;
+use serde::{Deserialize, Serialize};
+use serde_json::Number;
+
+use super::{FinishedFile, FinishedRun, FinishedRuns, Key};
+use crate::Error;
+
+/// The version of the format. A file of another version is refused.
+const FORMAT: u32 = 1;
+/// The most bytes of a file.
+const MOST_BYTES: usize = 32 << 20;
+/// The most rows of a run that are written.
+const MOST_ROWS: usize = 64;
+/// The most rows, and the most quantities, of a run that are read.
+const MOST_READ: usize = 1000;
+/// The most bytes of a text.
+const MOST_TEXT: usize = 300;
+/// The largest number. Squares of larger numbers may be infinite.
+const MOST: f64 = 1e100;
+/// The integers up to this one are exact in an `f64`.
+const MOST_EXACT: f64 = (1u64 << 53) as f64;
+
+/// The beginning of a file, which says whose it is.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    format: u32,
+    experiment: String,
+    scale: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Whole {
+    #[serde(rename = "format")]
+    _format: u32,
+    #[serde(rename = "experiment")]
+    _experiment: String,
+    #[serde(rename = "scale")]
+    _scale: String,
+    hosts: Vec<Host>,
+    runs: Vec<Line>,
+}
+
+/// The program and the machine that trained a run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Host {
+    pub(crate) backend: String,
+    pub(crate) machine: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) commit: Option<String>,
+}
+
+impl Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "backend {} on {}", self.backend, self.machine)?;
+        match &self.commit {
+            Some(commit) => write!(f, ", commit {commit}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A run.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    /// The name of its directory in the pool.
+    key: String,
+    /// The step at which its rung of a sweep ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<usize>,
+    run: String,
+    seed: u64,
+    /// The index of the machine.
+    host: usize,
+    #[serde(default, skip_serializing_if = "Not::not")]
+    point: bool,
+    #[serde(default, skip_serializing_if = "Not::not")]
+    shared: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    diverged: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    tasks: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    measured: BTreeMap<String, Number>,
+    /// Step, tokens, FLOPs, seconds, validation loss, validation accuracy and training loss. The last ones may be
+    /// missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    rows: Vec<Vec<Option<Number>>>,
+}
+
+/// A number with all of its digits, because a verdict can depend on the last one; `None` if it is not finite. Whole
+/// numbers are shorter as integers.
+fn number(value: f64) -> Option<Number> {
+    match value.fract() == 0.0 && value.abs() <= MOST_EXACT {
+        true => Some((value as i64).into()),
+        false => Number::from_f64(value),
+    }
+}
+
+/// The rows that are written: those with a loss, or with another drawn value, and the last one. Of many rows, some at
+/// equal distances.
+fn thinned(run: &FinishedRun, draws_train_loss: bool) -> Vec<&Row> {
+    let Some((last, rest)) = run.rows.split_last() else {
+        return Vec::new();
+    };
+    let is_drawn = |row: &&Row| {
+        !run.is_point && (row.valid_loss.is_some() || draws_train_loss && row.train_loss.is_some())
+    };
+    let mut rows: Vec<&Row> = rest.iter().filter(is_drawn).chain([last]).collect();
+    let count = rows.len();
+    if count > MOST_ROWS {
+        let at = |i: usize| i * (count - 1) / (MOST_ROWS - 1);
+        rows = (0..MOST_ROWS).map(|i| rows[at(i)]).collect();
+    }
+    rows
+}
+
+/// The numbers of a row.
+fn numbers(row: &Row, draws_train_loss: bool) -> Vec<Option<Number>> {
+    let total = |value: f64| number(value).or(Some(0.into()));
+    let mut numbers = vec![
+        Some((row.step as u64).into()),
+        Some(row.tokens.into()),
+        total(row.flops),
+        total(row.seconds),
+        row.valid_loss.and_then(number),
+        row.valid_accuracy.and_then(number),
+        row.train_loss.filter(|_| draws_train_loss).and_then(number),
+    ];
+    while numbers.last().is_some_and(Option::is_none) {
+        numbers.pop();
+    }
+    numbers
+}
+
+impl Line {
+    fn of((key, until): &Key, run: &FinishedRun, host: usize, draws_train_loss: bool) -> Self {
+        let rows = thinned(run, draws_train_loss).into_iter();
+        let measured = run.measured.iter();
+        Self {
+            key: key.clone(),
+            until: *until,
+            run: run.run.clone(),
+            seed: run.seed,
+            host,
+            point: run.is_point,
+            shared: run.shared,
+            diverged: run.diverged.clone(),
+            tasks: run.tasks.clone(),
+            measured: measured
+                .filter_map(|(name, value)| Some((name.clone(), number(*value)?)))
+                .collect(),
+            rows: rows.map(|row| numbers(row, draws_train_loss)).collect(),
+        }
+    }
+
+    /// The run, or the first thing that no trained run has.
+    fn read(self, hosts: &[Host]) -> Result<(Key, FinishedRun), String> {
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        if self.key.is_empty() || self.key.len() > MOST_TEXT || !self.key.bytes().all(is_name) {
+            return Err(format!("has a run with the key {:?}", self.key));
+        }
+        let of_run = |problem: String| format!("has a run `{}` {problem}", self.key);
+        let tasks = self.tasks.iter().flat_map(|(name, hash)| [name, hash]);
+        let texts = tasks.chain(self.measured.keys()).chain([&self.run]);
+        for text in texts {
+            check_text(text).map_err(of_run)?;
+        }
+        if self.measured.len() > MOST_READ || self.rows.len() > MOST_READ {
+            return Err(of_run(format!(
+                "with more than {MOST_READ} numbers or rows"
+            )));
+        }
+        let host = hosts.get(self.host).cloned();
+        let host = host.ok_or_else(|| of_run(format!("on the machine {}", self.host)))?;
+        if self.diverged.is_none() && self.rows.is_empty() {
+            return Err(of_run("without a row".into()));
+        }
+        let mut measured = BTreeMap::new();
+        for (name, value) in &self.measured {
+            measured.insert(name.clone(), finite(value).map_err(of_run)?);
+        }
+        let rows = self.rows.iter().map(|numbers| row(numbers));
+        let rows: Vec<Row> = rows.collect::<Result<_, _>>().map_err(of_run)?;
+        if rows.windows(2).any(|pair| pair[1].step <= pair[0].step) {
+            return Err(of_run("whose steps do not rise".into()));
+        }
+        let run = FinishedRun {
+            run: self.run,
+            seed: self.seed,
+            is_point: self.point,
+            shared: self.shared,
+            diverged: self.diverged.map(one_line),
+            tasks: self.tasks,
+            measured,
+            rows,
+            host: Some(host),
+        };
+        Ok(((self.key, self.until), run))
+    }
+}
+
+fn check_text(text: &str) -> Result<(), String> {
+    match text.len() > MOST_TEXT || one_line(text) != text {
+        true => Err(format!("with the text {:?}", one_line(text))),
+        false => Ok(()),
+    }
+}
+
+fn finite(value: &Number) -> Result<f64, String> {
+    let found = value.as_f64().filter(|value| value.abs() <= MOST);
+    found.ok_or_else(|| format!("with the number {value}"))
+}
+
+/// The row with these numbers.
+fn row(numbers: &[Option<Number>]) -> Result<Row, String> {
+    let found = numbers.iter().map(|value| value.as_ref().map(finite));
+    let found: Vec<Option<f64>> = found.map(Option::transpose).collect::<Result<_, _>>()?;
+    let [
+        Some(step),
+        Some(tokens),
+        Some(flops),
+        Some(seconds),
+        ref values @ ..,
+    ] = found[..]
+    else {
+        return Err("with a row of fewer than four numbers".into());
+    };
+    let count = |value: f64| {
+        let is_count = value.fract() == 0.0 && (0.0..=MOST_EXACT).contains(&value);
+        let count = is_count.then_some(value as u64);
+        count.ok_or_else(|| format!("with {value} as a count"))
+    };
+    let value = |i: usize| values.get(i).copied().flatten();
+    let row = Row {
+        step: usize::try_from(count(step)?).unwrap_or(usize::MAX),
+        tokens: count(tokens)?,
+        flops,
+        seconds,
+        valid_loss: value(0),
+        valid_accuracy: value(1),
+        train_loss: value(2),
+        ..Row::default()
+    };
+    match row.problem() {
+        Some(problem) => Err(format!("with a row in which {problem}")),
+        None => Ok(row),
+    }
+}
+
+impl FinishedRuns {
+    /// Writes the runs of the experiment `name` at a scale as JSON. `here` trained the runs that were not read from a
+    /// file. `draws_train_loss` keeps the training losses of the rows.
+    pub(crate) fn to_json(
+        &self,
+        (name, scale): (&str, &str),
+        here: &Host,
+        draws_train_loss: bool,
+    ) -> String {
+        let mut hosts: Vec<&Host> = Vec::new();
+        let mut lines = Vec::new();
+        let mut runs: Vec<(&Key, &FinishedRun)> = self.runs.iter().collect();
+        runs.sort_by_key(|(key, run)| (run.is_point, &run.run, run.seed, *key));
+        for (key, run) in runs {
+            let host = run.host.as_ref().unwrap_or(here);
+            let at = hosts.iter().position(|known| *known == host);
+            let at = at.unwrap_or_else(|| {
+                hosts.push(host);
+                hosts.len() - 1
+            });
+            lines.push(json(&Line::of(key, run, at, draws_train_loss)));
+        }
+        let head = json(&Head {
+            format: FORMAT,
+            experiment: name.to_owned(),
+            scale: scale.to_owned(),
+        });
+        let (head, hosts) = (head.trim_end_matches('}'), json(&hosts));
+        format!(
+            "{head},\n\"hosts\":{hosts},\n\"runs\":[\n{}\n]}}\n",
+            lines.join(",\n")
+        )
+    }
+
+    /// Whether no run is finished.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|e| unreachable!("results are plain data: {e}"))
+}
+
+impl FinishedFile {
+    /// Reads the runs of the experiment `name` at a scale.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file is missing or damaged, or belongs to another experiment or scale.
+    pub fn read(path: &Path, name: &str, scale: &str) -> Result<Self, Error> {
+        let wrong = |problem: String| Error::Finished {
+            path: path.to_owned(),
+            problem,
+        };
+        let text = read_utf8(path).map_err(|error| match error {
+            DataError::NotFound { .. } => {
+                wrong("does not exist; publish the results first, or leave `--results` out".into())
+            }
+            error => wrong(format!("cannot be read: {error}")),
+        })?;
+        if text.len() > MOST_BYTES {
+            let most = MOST_BYTES >> 20;
+            return Err(wrong(format!("has more than {most} MiB; restore the file")));
+        }
+        let damaged = |problem: &dyn Display| {
+            wrong(format!(
+                "{problem}; restore the file, or leave `--results` out"
+            ))
+        };
+        let head: Head = serde_json::from_str(&text)
+            .map_err(|error| damaged(&format!("holds no results of runs: {error}")))?;
+        if head.format != FORMAT {
+            let format = head.format;
+            return Err(damaged(&format!(
+                "has the format {format}, and this program reads {FORMAT}"
+            )));
+        }
+        if head.experiment != name {
+            let other = head.experiment;
+            return Err(wrong(format!(
+                "holds runs of the experiment `{other}`, not of `{name}`; choose another directory, or leave `--results` out"
+            )));
+        }
+        if head.scale != scale {
+            let other = head.scale;
+            return Err(wrong(format!(
+                "holds runs of the scale `{other}`, not of `{scale}`; choose another directory, or leave `--results` out"
+            )));
+        }
+        let whole: Whole = serde_json::from_str(&text).map_err(|error| damaged(&error))?;
+        for host in &whole.hosts {
+            let commit = host.commit.iter();
+            let texts = commit.chain([&host.backend, &host.machine]);
+            for text in texts {
+                check_text(text).map_err(|problem| damaged(&format!("has a machine {problem}")))?;
+            }
+        }
+        let mut runs = BTreeMap::new();
+        for line in whole.runs {
+            let (key, run) = line
+                .read(&whole.hosts)
+                .map_err(|problem| damaged(&problem))?;
+            if let Some(twice) = runs.insert(key.clone(), run) {
+                let problem = format!("has the run `{}` twice ({})", key.0, twice.run);
+                return Err(damaged(&problem));
+            }
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            runs,
+        })
+    }
+
+    /// Checks that results of the experiment `name` may be written to `path`: to a new file, or over earlier results.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file holds something else.
+    pub fn check_place(path: &Path, name: &str) -> Result<(), Error> {
+        let head = match read_utf8(path) {
+            Err(DataError::NotFound { .. }) => return Ok(()),
+            found => found
+                .ok()
+                .and_then(|text| serde_json::from_str::<Head>(&text).ok()),
+        };
+        match head.is_some_and(|head| head.experiment == name) {
+            true => Ok(()),
+            false => Err(Error::Finished {
+                path: path.to_owned(),
+                problem: "holds no results of this experiment, which `--publish` would write there; move it, or publish to \
+                          another directory"
+                    .into(),
+            }),
+        }
+    }
+}

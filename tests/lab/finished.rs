@@ -1,0 +1,389 @@
+//! Results of runs that one machine publishes, and that another one uses instead of training the runs again.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use residual_zoo_testing::program::{Scratch, fails, ok, run, text, zoo};
+use serde_json::Value;
+
+/// Two runs, the second of which starts from the first; a sweep with a learning rate that diverges; each kind of claim
+/// that reads rows.
+const EXPERIMENT: &str = r#"(
+  title: "Published runs",
+  data: (source: Synthetic(tokens: 3000)),
+  train: (steps: 12, batch: 2, warmup: 2, log_every: 1, validate_every: 3, validate_batches: 2),
+  seeds: [1, 2, 3],
+  sweep: (over: [(field: "train.learning_rate", values: Grid([0.01, 0.02, 1e30]))], seeds: [11, 12], tuned: true),
+  runs: [
+    (name: "base", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 8), values: {"size": 1}),
+    (name: "later", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 8), after: (run: "base"), values: {"size": 2}),
+  ],
+  columns: ["parameters", "tokens", "seconds", "train_loss", "valid_loss", "perplexity", "lowest_valid_loss", "step_time"],
+  charts: [
+    (title: "Loss", x: "tokens", y: "valid_loss", curves: true),
+    (title: "Training loss", x: "flops", y: "train_loss", curves: true),
+    (title: "Sizes", x: "size", y: "valid_loss"),
+  ],
+  claims: [
+    (says: "More steps help", source: "not in the paper", test: Lower(quantity: "valid_loss", run: "later", than: "base")),
+    (says: "It is sooner", source: "not in the paper", test: Sooner(axis: Tokens, run: "later", than: "base")),
+  ],
+)"#;
+
+fn experiment(scratch: &Scratch, options: &[&str]) -> Command {
+    let mut command = zoo("experiment");
+    command.current_dir(scratch.path(""));
+    command
+        .args(["published.ron", "--runs", "out"])
+        .args(options);
+    command
+}
+
+fn results(scratch: &Scratch) -> Value {
+    let text = fs::read_to_string(scratch.path("out/published/results.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The parts of the results that do not depend on the time of the report.
+fn measured(results: &Value) -> Value {
+    let parts = [
+        "observations",
+        "claims",
+        "tuning",
+        "missing",
+        "configs",
+        "data",
+    ];
+    let part = |name: &&str| results[name].clone();
+    parts.iter().map(part).collect()
+}
+
+/// The page without its time, the command, and the line on the runs of a file.
+fn page(scratch: &Scratch) -> String {
+    let text = fs::read_to_string(scratch.path("pages/published.md")).unwrap();
+    let differs = |line: &str| {
+        let command = line.starts_with("residual-zoo experiment");
+        command || line.starts_with("written ") || line.contains(" from a file: ")
+    };
+    let same = text.lines().filter(|line| !differs(line));
+    same.collect::<Vec<_>>().join("\n")
+}
+
+fn charts(scratch: &Scratch) -> Vec<String> {
+    let chart = |i| fs::read_to_string(scratch.path(&format!("pages/published-{i}.svg"))).unwrap();
+    (1..=4).map(chart).collect()
+}
+
+fn delete_pool(scratch: &Scratch) {
+    fs::remove_dir_all(scratch.path("out")).unwrap();
+}
+
+/// A published experiment.
+fn published() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.file("published.ron", EXPERIMENT);
+    ok(&mut experiment(&scratch, &["--publish", "pages"]));
+    scratch
+}
+
+#[test]
+fn published_runs_are_not_trained_again_and_give_the_same_report() {
+    let scratch = published();
+    let first = (
+        measured(&results(&scratch)),
+        page(&scratch),
+        charts(&scratch),
+    );
+    let missing = results(&scratch)["tuning"]["runs"][0]["tried"][2]["failed"].clone();
+    assert!(
+        missing.as_str().unwrap().starts_with("diverged"),
+        "{missing}"
+    );
+    let file = fs::read_to_string(scratch.path("pages/published.json")).unwrap();
+    // A line for each of 2 · 3 points with 2 seeds and 2 runs with 3 seeds, and four lines around them.
+    assert_eq!(file.lines().count(), 2 * 3 * 2 + 2 * 3 + 4, "{file}");
+    let longest = file.lines().map(str::len).max();
+    assert!(longest < Some(3000), "{longest:?}");
+
+    for jobs in [&[][..], &["--jobs", "2"]] {
+        delete_pool(&scratch);
+        let options = [&["--results", "pages", "--publish", "pages"], jobs].concat();
+        let shown = ok(&mut experiment(&scratch, &options));
+        assert!(!shown.contains("trained in"), "{shown}");
+        assert!(!scratch.path("out/pool").exists(), "{shown}");
+        assert!(
+            shown.contains("18 runs from a file: backend flex on "),
+            "{shown}"
+        );
+        if jobs.is_empty() {
+            let line = "already trained (pages/published.json)";
+            assert_eq!(shown.matches(line).count(), 16, "{shown}");
+        }
+        let again = (
+            measured(&results(&scratch)),
+            page(&scratch),
+            charts(&scratch),
+        );
+        assert_eq!(again, first);
+        let of_file = results(&scratch)["from_file"].clone();
+        assert!(
+            of_file[0].as_str().unwrap().starts_with("18 runs"),
+            "{of_file}"
+        );
+        // The same runs are published again.
+        let same = fs::read_to_string(scratch.path("pages/published.json")).unwrap();
+        assert_eq!(same, file);
+    }
+}
+
+#[test]
+fn a_run_is_trained_if_its_weights_are_needed_or_the_user_forces_it() {
+    let scratch = published();
+    delete_pool(&scratch);
+    // Another length of the second run: only the weights of the first are needed.
+    let text = EXPERIMENT.replace(
+        r#"after: (run: "base")"#,
+        r#"after: (run: "base"), set: ["train.weight_decay=0.2"]"#,
+    );
+    scratch.file("published.ron", &text);
+    let shown = ok(&mut experiment(
+        &scratch,
+        &["--results", "pages", "--only", "base"],
+    ));
+    assert!(!shown.contains("trained in"), "{shown}");
+    let note = "note: 9 runs of 18 in pages/published.json not used";
+    assert!(shown.replace("\n  ", " ").contains(note), "{shown}");
+    let shown = ok(&mut experiment(&scratch, &["--results", "pages"]));
+    let trained = shown.lines().filter(|line| line.contains("trained in"));
+    let trained: Vec<&str> = trained.collect();
+    assert!(
+        trained.iter().any(|line| line.contains(" later, seed 1:")),
+        "{shown}"
+    );
+    assert!(
+        trained.iter().any(|line| line.contains(" base, seed 1:")),
+        "{shown}"
+    );
+    // The points of the sweep from which no run starts.
+    let known = |name: &str| {
+        let mut lines = shown.lines().filter(|line| line.contains(name));
+        lines.all(|line| line.contains("already trained (pages/published.json)"))
+    };
+    let others = [0.01, 0.02].map(|rate| known(&format!(" base, learning rate {rate}, seed 11:")));
+    assert!(others.contains(&true), "{shown}");
+
+    // What is in the pool wins.
+    let shown = ok(&mut experiment(&scratch, &["--results", "pages"]));
+    assert!(!shown.contains("trained in"), "{shown}");
+    let own = shown
+        .lines()
+        .find(|line| line.contains(" base, seed 1:"))
+        .unwrap();
+    assert!(!own.contains("pages"), "{own}");
+    let shown = ok(&mut experiment(
+        &scratch,
+        &["--results", "pages", "--force"],
+    ));
+    assert!(!shown.contains("already trained (pages"), "{shown}");
+    let shown = ok(&mut experiment(
+        &scratch,
+        &["--results", "pages", "--force", "--jobs", "2"],
+    ));
+    assert!(!shown.contains(" from a file: "), "{shown}");
+}
+
+#[test]
+fn the_pool_goes_on_beside_the_file() {
+    let scratch = published();
+    let pool = scratch.path("out/pool");
+    // Deletes all runs but the last ones of the second run, which began with the weights of the first.
+    let began = |path: &Path| {
+        let history = fs::read_to_string(path.join("history.jsonl")).unwrap();
+        !history.contains(r#""init_from":null"#)
+    };
+    let first = measured(&results(&scratch));
+    for entry in fs::read_dir(&pool).unwrap() {
+        let path = entry.unwrap().path();
+        if !began(&path) {
+            fs::remove_dir_all(path).unwrap();
+        }
+    }
+    let shown = ok(&mut experiment(&scratch, &["--results", "pages"]));
+    assert!(!shown.contains("trained in"), "{shown}");
+    assert_eq!(measured(&results(&scratch)), first);
+    // One more seed.
+    let shown = ok(&mut experiment(
+        &scratch,
+        &["--results", "pages", "--seeds", "4", "--publish", "pages"],
+    ));
+    assert_eq!(shown.matches("trained in").count(), 2, "{shown}");
+    let file = fs::read_to_string(scratch.path("pages/published.json")).unwrap();
+    assert_eq!(file.lines().count(), 18 + 2 + 4, "{file}");
+}
+
+#[test]
+fn a_file_that_is_no_file_of_these_runs_is_an_error() {
+    let scratch = published();
+    let file = scratch.path("pages/published.json");
+    let good = fs::read_to_string(&file).unwrap();
+    let refused = |says: &[&str]| {
+        let says = [&["pages/published.json"], says].concat();
+        fails(&mut experiment(&scratch, &["--results", "pages"]), 2, &says);
+    };
+    let key = good.split(r#""key":""#).nth(1).unwrap();
+    let key = &key[..key.find('"').unwrap()];
+    let long = "x".repeat(400);
+    for (from, to, says) in [
+        ("}\n]}\n", "", "restore the file"),
+        (r#"{"format":1"#, r#"{"format":2"#, "has the format 2"),
+        (
+            r#""experiment":"published""#,
+            r#""experiment":"other""#,
+            "experiment `other`, not of `published`",
+        ),
+        (
+            r#""scale":"""#,
+            r#""scale":"cpu""#,
+            "scale `cpu`, not of ``",
+        ),
+        (r#""hosts":[{"#, r#""hosts":[{"a":1,"#, "unknown field `a`"),
+        (r#""host":0"#, r#""host":7"#, "on the machine 7"),
+        (
+            r#""backend":"flex""#,
+            r#""backend":"\u001b[2J""#,
+            "has a machine with the text",
+        ),
+        (
+            r#""backend":"flex""#,
+            &format!(r#""backend":"{long}""#),
+            "has a machine with the text",
+        ),
+        (key, "../../etc", "has a run with the key \"../../etc\""),
+        (
+            r#""rows":[["#,
+            r#""rows":[[3],["#,
+            "fewer than four numbers",
+        ),
+        (
+            r#""rows":[["#,
+            r#""rows":[[0.5,0,0,0],["#,
+            "with 0.5 as a count",
+        ),
+        (r#""rows":[["#, r#""rows":[[0,0,0,-1],["#, "`seconds` is -1"),
+        (
+            r#""rows":[["#,
+            r#""rows":[[99,0,0,0],["#,
+            "steps do not rise",
+        ),
+        (
+            r#""rows":[["#,
+            r#""rows":[[0,0,0,1e999],["#,
+            "number out of range",
+        ),
+        (
+            r#""valid_loss":"#,
+            r#""train_loss":1e200,"valid_loss":"#,
+            "with the number 1e+200",
+        ),
+        (
+            r#""valid_loss":"#,
+            r#""valid_loss":null,"x":"#,
+            "invalid type: null",
+        ),
+    ] {
+        let changed = good.replacen(from, to, 1);
+        assert_ne!(changed, good, "{from}");
+        fs::write(&file, changed).unwrap();
+        refused(&[says]);
+    }
+    let twice = good.lines().nth(3).unwrap();
+    fs::write(&file, good.replacen(twice, &format!("{twice}\n{twice}"), 1)).unwrap();
+    refused(&["twice"]);
+    fs::write(&file, [0xff, 0xfe, 0]).unwrap();
+    refused(&["cannot be read"]);
+    fs::remove_file(&file).unwrap();
+    refused(&["does not exist; publish the results first"]);
+    // A file of something else is not replaced.
+    fs::write(&file, "{}").unwrap();
+    let publish = ["--publish", "pages"];
+    fails(
+        &mut experiment(&scratch, &publish),
+        2,
+        &["holds no results of this experiment"],
+    );
+
+    let mut nothing = zoo("experiment");
+    let nowhere = scratch.path("out");
+    nothing.args(["recurrent_cost", "--results", "pages", "--runs"]);
+    nothing.arg(nowhere);
+    fails(&mut nothing, 2, &["`--results`: has no effect"]);
+}
+
+#[test]
+fn results_that_no_run_has_are_harmless() {
+    let scratch = published();
+    let file = scratch.path("pages/published.json");
+    let good = fs::read_to_string(&file).unwrap();
+    delete_pool(&scratch);
+    let changed = good
+        .replace(
+            r#""diverged":"diverged"#,
+            r#""diverged":"\u001b[2J\n# diverged"#,
+        )
+        .replace(
+            r#""measured":{"#,
+            r#""measured":{"=cmd":1,"parameters":1,"perplexity":-1,"size":7,"#,
+        )
+        .replace(r#""machine":""#, r#""machine":"<b>|`"#);
+    fs::write(&file, changed).unwrap();
+    let done = run(&mut experiment(
+        &scratch,
+        &["--results", "pages", "--publish", "pages"],
+    ));
+    let shown = text(&done.stdout);
+    assert!(
+        done.status.success() && !shown.contains('\u{1b}'),
+        "{shown}"
+    );
+    let found = results(&scratch);
+    for observed in found["observations"].as_array().unwrap() {
+        let quantities = &observed["quantities"];
+        assert!(quantities["=cmd"].is_null() && quantities["parameters"] != 1.0);
+        assert!(quantities["perplexity"].as_f64() > Some(0.0) && quantities["size"] != 7.0);
+    }
+    let html = fs::read_to_string(scratch.path("out/published/report.html")).unwrap();
+    assert!(!html.contains("<b>|") && !html.contains("\u{1b}"));
+}
+
+#[test]
+fn rungs_of_a_sweep_and_runs_that_shared_the_cores_are_known_too() {
+    let scratch = Scratch::new();
+    let later = EXPERIMENT.find(r#"    (name: "later""#).unwrap();
+    let end = EXPERIMENT.find("  ],\n  columns").unwrap();
+    let text = format!("{}{}", &EXPERIMENT[..later], &EXPERIMENT[end..]);
+    let claims = text.find("  claims: ").unwrap();
+    let text = format!("{})", &text[..claims]);
+    let halving = "tuned: true, halving: (rungs: 2, keep: 0.5)";
+    scratch.file("published.ron", text.replace("tuned: true", halving));
+    ok(&mut experiment(
+        &scratch,
+        &["--publish", "pages", "--jobs", "2"],
+    ));
+    let first = measured(&results(&scratch));
+    let shares: Vec<f64> = {
+        let tried = results(&scratch)["tuning"]["runs"][0]["tried"].clone();
+        let tried = tried.as_array().unwrap().iter();
+        tried
+            .map(|point| point["share"].as_f64().unwrap())
+            .collect()
+    };
+    assert!(
+        shares.iter().any(|share| 0.0 < *share && *share < 1.0),
+        "{shares:?}"
+    );
+    delete_pool(&scratch);
+    let shown = ok(&mut experiment(&scratch, &["--results", "pages"]));
+    assert!(!shown.contains("trained in"), "{shown}");
+    assert_eq!(measured(&results(&scratch)), first);
+}
