@@ -178,7 +178,7 @@ pub(crate) fn least_state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Voc
     of_each * weights(config, vocabulary)
 }
 
-/// A lower bound of the bytes of training: the [state](least_state), then the logits, and the kept streams after layers.
+/// A lower bound of the bytes of training: the state, then the logits, and the kept streams after layers.
 pub fn least_memory<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let shape = config.model.shape();
     let tokens = config.train.batch as f64 * config.time() as f64;
