@@ -767,6 +767,30 @@ fn a_stop_of_several_processes_says_how_to_continue() {
     assert_eq!(found["missing"].as_array().unwrap().len(), 4, "{found}");
 }
 
+#[cfg(unix)]
+#[test]
+fn a_stop_before_the_first_result_keeps_the_earlier_report() {
+    let scratch = Scratch::new();
+    ok(&mut shared(&scratch));
+    let directory = scratch.path("out").join("four");
+    let earlier = results(&directory);
+    let mut command = shared(&scratch);
+    let process = command
+        .args(["--set", "train.steps=1000000"])
+        .spawn()
+        .unwrap();
+    wait_for(&scratch.path("out").join("pool"), 1);
+    signal(&process, "-INT");
+    let output = end(process);
+    assert_eq!(output.status.code(), stopped_by("-INT"));
+    let shown = text(&output.stdout);
+    assert!(
+        shown.contains("nothing is finished yet; the earlier report stays: "),
+        "{shown}"
+    );
+    assert_eq!(results(&directory), earlier);
+}
+
 #[test]
 fn errors_name_the_option_or_the_place_in_the_file() {
     let scratch = Scratch::new();

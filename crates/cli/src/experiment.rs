@@ -32,6 +32,25 @@ pub(crate) use given::check_is_here;
 
 pub use source::{Source, chosen_scale};
 
+/// Whether a command that was stopped before its first result keeps the report in this directory: an earlier one may
+/// have results, with other settings. Says so.
+///
+/// # Errors
+///
+/// If the line cannot be printed.
+pub(crate) fn keeps_report(directory: &Path) -> Result<bool, Error> {
+    let report = directory.join(REPORT);
+    let is_kept = report.exists();
+    if is_kept {
+        let line = format!(
+            "nothing is finished yet; the earlier report stays: {}",
+            report.display()
+        );
+        print(&line)?;
+    }
+    Ok(is_kept)
+}
+
 /// Describes an experiment that begins, such as `RMT against a transformer, scale cpu`.
 fn begun<C>(experiment: &Experiment<C>, scale: &str) -> String {
     let mut text = experiment.title.clone();
@@ -246,6 +265,9 @@ impl ExperimentArgs {
         }
         let missing: Vec<String> = outcome.missing.iter().map(Missing::to_string).collect();
         let stopped = outcome.stopped;
+        if stopped && outcome.observations.is_empty() && keeps_report(&self.runs.join(&report))? {
+            return Err(self.stopped());
+        }
         outcome.leave_out(&all, &planned);
         let mut results = Results::new(&experiment, &all, outcome, origin);
         results.look(&self.runs.join(&report), self.force)?;

@@ -13,7 +13,7 @@ use residual_zoo_lab::{
     check_pages, origin, write_index,
 };
 
-use crate::experiment::check_is_here;
+use crate::experiment::{check_is_here, keeps_report};
 use crate::{
     BackendArgs, DataArgs, DisplayArgs, JobsArgs, arguments, command, fitted, print, quoted_path,
     refuse_doubled, stop_on_signal, wrapped,
@@ -125,6 +125,9 @@ impl SweepArgs {
         }
         let outcome = outcome?;
         let stopped = outcome.stopped;
+        if stopped && outcome.observations.is_empty() && keeps_report(&self.runs.join(&report))? {
+            return Err(Error::stopped());
+        }
         let mut missing = Vec::new();
         experiment.title = title;
         experiment.claims.clear();

@@ -270,6 +270,14 @@ impl Results {
             (n, most) if n == most => format!("Means over {n} seeds ± their standard deviation."),
             (n, most) => format!("Means over {n} to {most} seeds ± their standard deviation."),
         };
+        let is_partial = |run: &RunRow, column: &String| {
+            let found = self.estimate(&run.name, column);
+            found.is_some_and(|found| found.count < self.seeds(&run.name))
+        };
+        let mut all = self.rows.iter();
+        if all.any(|run| (self.columns.iter()).any(|column| is_partial(run, column))) {
+            note += " (k of n): only k of the n seeds have the value. Runs that were trained beside others have no times.";
+        }
         if rows.iter().flatten().any(|cell| !cell.notes.is_empty()) {
             note += " Under a value is what a claim tests: the difference from another run ± half the \
                      width of its 95 % confidence interval, a bound, or a tolerance.";
@@ -365,16 +373,27 @@ impl Results {
         Estimate::of(&values)
     }
 
-    /// The mean of a run over its seeds, with the deviation if there are several seeds.
+    /// The number of seeds of a run.
+    fn seeds(&self, run: &str) -> usize {
+        let of_run = self.observations.iter().filter(|found| found.run == run);
+        of_run.filter(|found| found.seed.is_some()).count()
+    }
+
+    /// The mean of a run over its seeds, with the deviation if there are several seeds. If only some of them have the
+    /// quantity, says how many.
     fn mean(&self, run: &str, quantity: &str) -> String {
         let Some(found) = self.estimate(run, quantity) else {
             return "–".into();
         };
         let of = self.shown(quantity);
         let mean = of.show(found.mean);
-        match found.is_spread() {
+        let mean = match found.is_spread() {
             true => format!("{mean} ± {}", of.show_difference(found.deviation)),
             false => mean,
+        };
+        match self.seeds(run) {
+            seeds if found.count < seeds => format!("{mean} ({} of {seeds})", found.count),
+            _ => mean,
         }
     }
 

@@ -164,14 +164,39 @@ fn of_run<'a>(observations: &'a [Observation], run: &str) -> Result<Vec<&'a Obse
 }
 
 fn value(found: &Observation, quantity: &str) -> Result<f64, String> {
-    let name = title(quantity);
-    let missing = || format!("{name} of {} was not measured", found.run);
+    let seed = found
+        .seed
+        .map_or(String::new(), |seed| format!(" with seed {seed}"));
+    let missing = || not_measured(&found.run, quantity, &seed);
     found.get(quantity).ok_or_else(missing)
 }
 
 fn values(observations: &[Observation], quantity: &str, run: &str) -> Result<Vec<f64>, String> {
-    let found = of_run(observations, run)?.into_iter();
-    found.map(|found| value(found, quantity)).collect()
+    let found = of_run(observations, run)?;
+    let values: Vec<f64> = found.iter().filter_map(|it| it.get(quantity)).collect();
+    match (values.len(), found.len()) {
+        (count, all) if count == all => Ok(values),
+        (0, _) => Err(not_measured(run, quantity, "")),
+        (count, all) => {
+            let seeds = format!(" in {} of {all} seeds", all - count);
+            Err(not_measured(run, quantity, &seeds))
+        }
+    }
+}
+
+/// Says that a quantity was not measured in a run with these `seeds`, and what to do about it if it is a time.
+fn not_measured(run: &str, quantity: &str, seeds: &str) -> String {
+    let is_time = ["seconds", "step_time", "tokens_per_second"].contains(&quantity);
+    let remedy = match is_time {
+        true => {
+            "; runs that are trained beside others (`--jobs`) have no times: repeat with `--force`, without `--jobs`"
+        }
+        false => "",
+    };
+    format!(
+        "{} of {run} was not measured{seeds}{remedy}",
+        title(quantity)
+    )
 }
 
 fn estimate(values: &[f64]) -> Result<Estimate, String> {

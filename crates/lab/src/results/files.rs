@@ -15,9 +15,9 @@ use crate::tune::Tuning;
 
 impl Results {
     /// Writes a line for every observation with the values of a sweep, the directory of the run, and all quantities, in
-    /// seconds, bytes and shares. Then writes the
-    /// `mean` of every run with seeds, in the column of the seed. With two or more seeds, also writes the `deviation`:
-    /// the standard deviation, with n − 1.
+    /// seconds, bytes and shares. Then writes the `mean` of every run with seeds, in the column of the seed. With two or
+    /// more seeds, also writes the `deviation`: the standard deviation, with n − 1. A quantity that only some seeds of a
+    /// run have has neither.
     pub fn to_csv(&self) -> String {
         let all = self.observations.iter();
         let quantities: BTreeSet<&str> = all
@@ -61,9 +61,11 @@ impl Results {
         });
         let mut lines: Vec<Vec<String>> = lines.collect();
         for RunRow { name: run, .. } in &self.rows {
-            let of_run = self.observations.iter().filter(|found| found.run == *run);
-            let seeds = of_run.filter(|found| found.seed.is_some()).count();
-            let estimate = |quantity: &str| self.estimate(run, quantity);
+            let seeds = self.seeds(run);
+            let estimate = |quantity: &str| {
+                let found = self.estimate(run, quantity);
+                found.filter(|found| found.count == seeds)
+            };
             if seeds > 0 {
                 let mean = |quantity: &str| Some(estimate(quantity)?.mean);
                 lines.push(line(run, "mean".into(), None, &mean));

@@ -347,7 +347,21 @@ fn seconds_that_were_not_kept_are_not_compared() {
     });
     let (verdict, because) = judge(test, &found);
     assert_eq!(verdict, Verdict::NotTested);
-    assert!(because.contains("was not measured"), "{because}");
+    let remedy = "was not measured with seed 1; runs that are trained beside others (`--jobs`) have no times: repeat with \
+                  `--force`, without `--jobs`";
+    assert!(because.ends_with(remedy), "{because}");
+    let mut found = seeds("a", "step_time", &[1.0, 2.0, 3.0]);
+    found[1].quantities.clear();
+    let below = Test::AtMost(Bound {
+        quantity: "step_time".into(),
+        run: "a".into(),
+        value: 9.0,
+    });
+    let (_, because) = judge(below, &found);
+    assert!(
+        because.starts_with("step time of a was not measured in 1 of 3 seeds; runs"),
+        "{because}"
+    );
 }
 
 #[test]

@@ -104,6 +104,24 @@ fn results_have_means_spreads_and_what_was_printed() {
 }
 
 #[test]
+fn a_value_that_some_seeds_lack_is_no_mean_of_all() {
+    let partial = results_with(&experiment(), &[], |found| {
+        if (&*found.run, found.seed) == ("base", Some(2)) {
+            found.quantities.remove("valid_loss");
+        }
+    });
+    let table = partial.table();
+    assert_eq!(table.rows[0][2].text, "3.0000 (1 of 2)");
+    assert!(table.note.contains("(k of n): only k"), "{}", table.note);
+    let csv = partial.to_csv();
+    for line in ["base,mean,,", "base,deviation,,"] {
+        assert!(csv.lines().any(|it| it == line), "{csv}");
+    }
+    let all = results(&[]).table().note;
+    assert!(!all.contains("(k of n)"), "{all}");
+}
+
+#[test]
 fn the_margin_of_a_claim_stands_under_the_value_that_it_tests() {
     let results = results(&[]);
     let table = results.table();
