@@ -52,7 +52,7 @@ impl DataConfig {
         if !(self.valid_fraction > 0.0 && self.valid_fraction < 1.0) {
             return Err(DataError::InvalidConfig {
                 field: "data.valid_fraction".into(),
-                problem: format!("is {}; it must be between 0 and 1", self.valid_fraction),
+                problem: format!("is {}; it must be above 0 and below 1", self.valid_fraction),
             });
         }
         if let Source::Synthetic(SyntheticConfig { tokens, .. }) = self.source

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use residual_zoo_core::{ConfigError, ModelConfig, Tensors, check};
 use residual_zoo_report::si;
+use residual_zoo_runs::did_you_mean;
 
 use crate::curves::CURVES;
 use crate::quantity::{QUANTITIES, is_curve};
@@ -45,6 +46,7 @@ impl<C: ModelConfig> Experiment<C> {
                 format!("nothing called `{column}` is measured; {}", known()),
             )?;
         }
+        self.check_published(&names, &planned)?;
         for (i, chart) in self.charts.iter().enumerate() {
             names
                 .check_chart(chart, &planned)
@@ -56,15 +58,36 @@ impl<C: ModelConfig> Experiment<C> {
         Ok(sound::check(self, &planned)?)
     }
 
+    /// Checks that each published value is one of a quantity that is measured, drawn or claimed.
+    fn check_published(&self, names: &Names, planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
+        let charts = self.charts.iter().flat_map(|chart| [&*chart.x, &*chart.y]);
+        let claims = (self.claims.iter()).flat_map(|claim| claim.test.names().1);
+        let mut used: Vec<&str> = self.columns.iter().map(String::as_str).collect();
+        used.extend(charts.chain(claims));
+        for run in planned {
+            let is_unused = |name: &&String| !names.finds(name) && !used.contains(&name.as_str());
+            if let Some(name) = run.published.keys().find(is_unused) {
+                let meant = did_you_mean(name, QUANTITIES.iter().copied().chain(used));
+                let problem = format!(
+                    "of `{}` has `{name}`, which nothing measures, draws or claims{meant}; {}",
+                    run.name,
+                    known()
+                );
+                return error("published", problem);
+            }
+        }
+        Ok(())
+    }
+
     fn check_seeds(&self) -> Result<(), ConfigError> {
-        check::at_least_one("seeds", self.seeds.len())?;
+        not_empty("seeds", self.seeds.len())?;
         if self.seeds.len() > MOST_SEEDS {
             return error("seeds", format!("are more than {MOST_SEEDS}"));
         }
-        let different: BTreeSet<&u64> = self.seeds.iter().collect();
-        match different.len() < self.seeds.len() {
-            true => error("seeds", "has one of them twice"),
-            false => Ok(()),
+        let mut different = BTreeSet::new();
+        match self.seeds.iter().find(|seed| !different.insert(**seed)) {
+            Some(seed) => error("seeds", format!("has {seed} twice")),
+            None => Ok(()),
         }
     }
 
@@ -115,7 +138,7 @@ impl<C: ModelConfig> Experiment<C> {
     }
 
     fn check_runs(&self, planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
-        check::at_least_one("runs", planned.len())?;
+        not_empty("runs", planned.len())?;
         if self.new_data.is_none() && self.runs.iter().any(|spec| spec.on_new_data) {
             return error("new_data", "is missing, and there are runs on it");
         }
@@ -253,20 +276,25 @@ struct Names<'a> {
     lines: BTreeSet<&'a str>,
     /// The quantities that the experiment itself measures or gives.
     own: BTreeSet<&'a str>,
+    /// The quantities that were published. They need not be measured.
+    published: BTreeSet<&'a str>,
     /// The quantities of its tasks.
     of_tasks: Vec<String>,
 }
 
 impl<'a> Names<'a> {
     fn of<C>(experiment: &Experiment<C>, planned: &'a [PlannedRun<C>]) -> Self {
-        // A published value need not be measured.
-        let given = |run: &'a PlannedRun<C>| run.values.keys().chain(run.published.keys());
-        let given = planned.iter().flat_map(given).map(String::as_str);
+        let given = planned.iter().flat_map(|run| run.values.keys());
+        let published = planned.iter().flat_map(|run| run.published.keys());
         let measured = experiment.measure.map_or(&[][..], Measure::names);
         Self {
             runs: planned.iter().map(|run| run.name.as_str()).collect(),
             lines: planned.iter().map(|run| run.line.as_str()).collect(),
-            own: given.chain(measured.iter().copied()).collect(),
+            own: given
+                .map(String::as_str)
+                .chain(measured.iter().copied())
+                .collect(),
+            published: published.map(String::as_str).collect(),
             of_tasks: experiment
                 .tasks
                 .iter()
@@ -276,6 +304,11 @@ impl<'a> Names<'a> {
     }
 
     fn measures(&self, quantity: &str) -> bool {
+        self.published.contains(quantity) || self.finds(quantity)
+    }
+
+    /// Whether a quantity is measured here, or given.
+    fn finds(&self, quantity: &str) -> bool {
         let is_of_task = || self.of_tasks.iter().any(|own| own == quantity);
         self.own.contains(quantity) || is_of_task() || describe(quantity).is_some()
     }
@@ -288,7 +321,12 @@ impl<'a> Names<'a> {
     ) -> Result<(), ConfigError> {
         let is_unknown = |line: &&String| !self.lines.contains(line.as_str());
         if let Some(line) = chart.lines.iter().find(is_unknown) {
-            let problem = format!("\"{}\" draws `{line}`, which is no run", chart.title);
+            let problem = no_such(
+                &format!("\"{}\" draws", chart.title),
+                line,
+                "run",
+                &self.lines,
+            );
             return error("charts", problem);
         }
         let (x, y) = match chart.curves {
@@ -329,13 +367,14 @@ impl<'a> Names<'a> {
             false => (&self.lines, "line of runs"),
         };
         if let Some(name) = runs.iter().find(|name| !there.contains(**name)) {
-            let problem = format!("\"{}\" refers to `{name}`, which is no {what}", claim.says);
+            let problem = no_such(&format!("\"{}\" refers to", claim.says), name, what, there);
             return error("claims", problem);
         }
         if let Some(name) = quantities.iter().find(|name| !self.measures(name)) {
             let problem = format!(
-                "\"{}\" refers to `{name}`, unknown; {}",
+                "\"{}\" refers to `{name}`, unknown{}; {}",
                 claim.says,
+                did_you_mean(name, QUANTITIES.iter()),
                 known()
             );
             return error("claims", problem);
@@ -354,6 +393,30 @@ impl<'a> Names<'a> {
 }
 
 /// Lists the quantities of every run.
+/// Describes a reference to something that does not exist, with what exists.
+fn no_such(refers: &str, name: &str, what: &str, there: &BTreeSet<&str>) -> String {
+    const MOST: usize = 10;
+    let meant = did_you_mean(name, there.iter());
+    let listed: Vec<String> = (there.iter().take(MOST))
+        .map(|name| format!("`{name}`"))
+        .collect();
+    let more = match there.len().saturating_sub(MOST) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "{refers} `{name}`, which is no {what}{meant}; there are {}{more}",
+        listed.join(", ")
+    )
+}
+
+fn not_empty(field: &str, count: usize) -> Result<(), ConfigError> {
+    match count {
+        0 => error(field, "is empty; give at least one"),
+        _ => Ok(()),
+    }
+}
+
 fn known() -> String {
     format!(
         "there are {}, and the values of runs",

@@ -98,12 +98,13 @@ fn what_an_experiment_refers_to_must_be_there() {
         (
             r#"lines: ["wide"]"#,
             r#"lines: ["wid"]"#,
-            "`charts[0]`: \"Loss\" draws `wid`",
+            "`charts[0]`: \"Loss\" draws `wid`, which is no run (did you mean `wide`?); there are `base`, `later`, `wide`",
         ),
         (
             r#"than: "base""#,
             r#"than: "bas""#,
-            "`claims[0]`: \"It is better\" refers to `bas`",
+            "`claims[0]`: \"It is better\" refers to `bas`, which is no run (did you mean `base`?); there are `base`, `later`, \
+             `wide, stream 192`",
         ),
         (
             r#"than: "base""#,
@@ -125,8 +126,12 @@ fn what_an_experiment_refers_to_must_be_there() {
             r#""model.width, ""#,
             "`vary.field`: of `wide` is `model.width, `, with an empty path",
         ),
-        ("seeds: [1, 2]", "seeds: []", "seeds"),
-        ("seeds: [1, 2]", "seeds: [2, 2]", "one of them twice"),
+        ("seeds: [1, 2]", "seeds: [2, 2]", "`seeds`: has 2 twice"),
+        (
+            "seeds: [1, 2]",
+            "seeds: []",
+            "`seeds`: is empty; give at least one",
+        ),
         ("seeds: [2]", "seeds: [3]", "`later` has 3"),
         (
             r#"model: (n_layer: 1), after"#,
@@ -147,6 +152,11 @@ fn what_an_experiment_refers_to_must_be_there() {
             r#""train.batch=2""#,
             r#""data.valid_fraction=0.5""#,
             "different validation data",
+        ),
+        (
+            r#"published: {"valid_loss""#,
+            r#"published: {"valid_los""#,
+            "`published`: of `base` has `valid_los`, which nothing measures, draws or claims (did you mean `valid_loss`?)",
         ),
         (
             r#"published: {"valid_loss""#,
