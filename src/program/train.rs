@@ -397,6 +397,7 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
     let count = |examples: &Examples| Some(si(examples.tokens()? as f64));
     let unit = Unit::of(corpus);
     let units = unit.name();
+    let one = units.trim_end_matches('s');
     let examples = match (count(&corpus.train), count(&corpus.valid)) {
         (Some(train), Some(valid)) => format!("{train} training and {valid} validation {units}"),
         _ => "newly drawn for every batch".into(),
@@ -416,10 +417,10 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
         ),
         format!("{}: {examples}", config.data.source),
         format!(
-            "{} of {most}{} {units}: {most}{} {units}{passes}",
+            "{} of {most}{}: {most}{}{passes}",
             counted(train.steps, "step"),
-            si(config.tokens_per_step() as f64),
-            si(tokens(config)),
+            counted(si(config.tokens_per_step() as f64), one),
+            counted(si(tokens(config)), one),
         ),
     ];
     lines.join("\n")

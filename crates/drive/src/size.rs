@@ -167,13 +167,12 @@ fn state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     (2.0 + moments + sums) * weights(config, vocabulary)
 }
 
-/// A lower bound of the bytes of weights, gradients and moments. Weights that are not trained have neither gradients nor
-/// moments, and several processes can share the moments.
+/// A lower bound of the bytes of weights, gradients and moments. Costs leave out weights that are not trained, and
+/// several processes can share the moments.
 pub(crate) fn least_state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
-    let of_each = match (config.model.tuned(), config.train.shard_optimizer) {
-        (Some(_), _) => 1.0,
-        (None, true) => 2.0,
-        (None, false) => 2.0 + config.train.optimizer.moments() as f64,
+    let of_each = match config.train.shard_optimizer {
+        true => 2.0,
+        false => 2.0 + config.train.optimizer.moments() as f64,
     };
     of_each * weights(config, vocabulary)
 }
@@ -215,7 +214,6 @@ fn ample<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
 mod tests {
     use residual_zoo_core::PlainModel;
     use residual_zoo_gpt2::Gpt2Config;
-    use residual_zoo_tokenformer::TokenFormerConfig;
 
     use super::*;
 
@@ -250,19 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn frozen_weights_and_shared_moments_are_not_counted() {
+    fn shared_moments_are_not_counted() {
         let vocabulary = Vocabulary::from(50);
         let mut config = of_width(64);
         let weights = weights(&config, vocabulary);
         assert_eq!(least_state(&config, vocabulary), 4.0 * weights);
         config.train.shard_optimizer = true;
         assert_eq!(least_state(&config, vocabulary), 2.0 * weights);
-        let tuned = RunConfig::new(PlainModel(TokenFormerConfig {
-            lora: Some(4),
-            ..TokenFormerConfig::default()
-        }));
-        let weights = super::weights(&tuned, vocabulary);
-        assert_eq!(least_state(&tuned, vocabulary), weights);
     }
 
     #[test]

@@ -68,7 +68,6 @@ impl<C: ModelConfig> Experiment<C> {
             });
         }
         options.backend.check_compiled()?;
-        self.announce(options);
         let notes = self.notes(planned)?;
         let Some(sweep) = &self.sweep else {
             let trained = self.train(planned, options)?;
@@ -140,13 +139,6 @@ impl<C: ModelConfig> Experiment<C> {
         Ok(())
     }
 
-    /// Prints the title, unless another process of the same experiment does so.
-    fn announce(&self, options: &Options) {
-        if !options.brief {
-            print(&format!("{}\n", self.title));
-        }
-    }
-
     /// Sweeps the runs of `planned`, without training them for the seeds of the experiment.
     ///
     /// # Errors
@@ -159,7 +151,10 @@ impl<C: ModelConfig> Experiment<C> {
         options: &Options,
     ) -> Result<Outcome, Error> {
         options.backend.check_compiled()?;
-        self.announce(options);
+        // Another process of the same sweep prints it.
+        if !options.brief {
+            print(&format!("{}\n", self.title));
+        }
         let (tuning, swept) = sweep.run(planned, 0, options)?;
         Ok(Outcome {
             tuning: Some(tuning),

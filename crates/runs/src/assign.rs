@@ -260,11 +260,28 @@ fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
             Value::Object(fields) => fields.keys().cloned().collect(),
             _ => Vec::new(),
         };
-        at.get_mut(field).ok_or_else(|| match known.is_empty() {
-            true => format!("`{field}` does not exist; the value before it has no fields"),
-            false => unknown_field(field, &known),
-        })
+        let below = known.iter().find(|name| has_field(&at[*name], field));
+        let below = below.map(|name| format!("{name}.{field}"));
+        at.get_mut(field)
+            .ok_or_else(|| match (known.is_empty(), below) {
+                (true, _) => {
+                    format!("`{field}` does not exist; the value before it has no fields")
+                }
+                (false, Some(below)) => {
+                    format!("unknown field `{field}` (did you mean `{below}`?)")
+                }
+                (false, None) => unknown_field(field, &known),
+            })
     })
+}
+
+/// Whether the value, or its enum variant, has a field called `field`.
+fn has_field(value: &Value, field: &str) -> bool {
+    let Value::Object(fields) = value else {
+        return false;
+    };
+    let inner = fields.values().next().filter(|_| fields.len() == 1);
+    fields.contains_key(field) || inner.is_some_and(|inner| has_field(inner, field))
 }
 
 fn unknown_field<S: AsRef<str>>(field: &str, known: &[S]) -> String {
@@ -519,6 +536,28 @@ mod tests {
                 assert!(error.contains(part), "{part} is not in: {error}");
             }
         }
+    }
+
+    #[test]
+    fn a_field_without_its_parent_is_found() {
+        let mut tree = json!({
+            "model": {"Gpt2": {"width": 8, "n_layer": 2}}, "train": {"steps": 1, "time": null}, "data": {"source": "a"},
+        });
+        for (field, meant) in [
+            ("steps", "train.steps"),
+            ("time", "train.time"),
+            ("width", "model.width"),
+        ] {
+            assert_eq!(
+                find(&mut tree, field).unwrap_err(),
+                format!("unknown field `{field}` (did you mean `{meant}`?)")
+            );
+        }
+        let unknown = find(&mut tree, "surprise").unwrap_err();
+        assert_eq!(
+            unknown,
+            "unknown field `surprise`; the fields are data, model, train"
+        );
     }
 
     #[test]

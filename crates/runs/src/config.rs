@@ -454,7 +454,9 @@ fn describe(error: &ron::Error) -> String {
         ron::Error::SuggestRawIdentifier(found) => {
             format!("found `{found}` where a name belongs; {NAMES}")
         }
-        ron::Error::ExpectedIdentifier => format!("a field's name is missing; {NAMES}"),
+        ron::Error::ExpectedIdentifier => format!(
+            "a name is missing; choices have names, as in `Path(\"text.txt\")` or `Bytes`, and {NAMES}"
+        ),
         ron::Error::ExpectedComma => COMMA.into(),
         ron::Error::NoSuchStructField { found, .. } => {
             in_plain_words(&error.to_string()) + of_composition(found)

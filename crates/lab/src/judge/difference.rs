@@ -1,6 +1,7 @@
 //! Tests that compare two runs seed by seed.
 
 use residual_zoo_report::sig;
+use residual_zoo_system::counted;
 use statrs::distribution::{Binomial, DiscreteCDF};
 use statrs::statistics::{Data, Median};
 
@@ -310,8 +311,9 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
             later => format!(", later in {later}"),
         };
         let how = if count == 1 { ONE_SEED } else { "sign test" };
+        let seeds = counted(count, "seed");
         let because =
-            format!("sooner in {sooner} of {count} seeds{later}, never in {never}{median}; {how}");
+            format!("sooner in {sooner} of {seeds}{later}, never in {never}{median}; {how}");
         return Ok(Finding {
             p: (count > 1).then_some(p),
             ..Finding::new(verdict, because)

@@ -255,7 +255,7 @@ fn a_run_is_sooner_by_where_it_reaches_the_last_loss_of_the_other() {
     assert_eq!(never.verdict, Verdict::NotTested);
     assert_eq!(
         never.because,
-        "sooner in 0 of 1 seeds, never in 1; one seed cannot tell a difference from chance"
+        "sooner in 0 of 1 seed, never in 1; one seed cannot tell a difference from chance"
     );
     let more = |slow: f64| {
         let seeds = 1..=8;
