@@ -6,7 +6,7 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use serde_path_to_error::Segment;
 
-use crate::wording::{NAMES, did_you_mean, in_plain_words, of_composition};
+use crate::wording::{NAMES, in_plain_words, of_composition, unknown};
 use crate::{Error, RunConfig};
 
 impl<M: ModelConfig> RunConfig<M> {
@@ -268,13 +268,7 @@ fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
 }
 
 fn unknown_field<S: AsRef<str>>(field: &str, known: &[S]) -> String {
-    let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
-    format!(
-        "unknown field `{field}`{}; the fields are {}{}",
-        did_you_mean(field, known.iter()),
-        known.join(", "),
-        of_composition(field)
-    )
+    unknown("field", field, known) + of_composition(field)
 }
 
 /// Enters the enum variants at `at`, until the value has a field called `field`.

@@ -70,6 +70,7 @@ impl Choice {
             let steps: Vec<String> = steps.iter().map(usize::to_string).collect();
             let has = match steps.as_slice() {
                 [] => "it has none yet".to_owned(),
+                [step] => format!("it has that of step {step}"),
                 steps => format!("it has those of steps {}", steps.join(", ")),
             };
             let problem = match self {
