@@ -260,9 +260,15 @@ fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
             Value::Object(fields) => fields.keys().cloned().collect(),
             _ => Vec::new(),
         };
+        // The first field that has one of this name.
+        let mut outer = known.iter();
+        let outer = outer.find(|outer| enter_variant(&mut at[*outer], field).get(field).is_some());
         at.get_mut(field).ok_or_else(|| match known.is_empty() {
             true => format!("`{field}` does not exist; the value before it has no fields"),
-            false => unknown_field(field, &known),
+            false => match outer {
+                Some(outer) => format!("unknown field `{field}` (did you mean `{outer}.{field}`?)"),
+                None => unknown_field(field, &known),
+            },
         })
     })
 }
@@ -517,9 +523,17 @@ mod tests {
 
     #[test]
     fn an_entry_of_a_list_has_one_path() {
-        let mut tree = json!({"layers": [{"width": 8}, {"width": 16}]});
+        let mut tree = json!({"layers": [{"width": 8}, {"width": 16}], "train": {"steps": 1}});
         assert_eq!(find(&mut tree, "layers.1.width").unwrap(), &json!(16));
         for (path, problem) in [
+            (
+                "steps",
+                "unknown field `steps` (did you mean `train.steps`?)",
+            ),
+            (
+                "layer",
+                "unknown field `layer` (did you mean `layers`?); the fields are layers, train",
+            ),
             (
                 "layers.00.width",
                 "`00` is not how an index is written; write `0`",

@@ -423,12 +423,13 @@ impl<M: ModelConfig> RunConfig<M> {
 ///
 /// Returns an error with the line, the column and the path of the field if the text does not parse.
 pub fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Error> {
-    read_ron(text).map_err(|(field, error)| {
+    read_ron(text).map_err(|failed| {
+        let (field, error) = *failed;
         let listed = match error.code {
             ron::Error::ExpectedIdentifier => read_ron::<T>(&with_a_name(text, &error)).err(),
             _ => None,
         };
-        let problem = match listed.map(|(_, error)| error.code) {
+        let problem = match listed.map(|failed| failed.1.code) {
             Some(ron::Error::NoSuchEnumVariant { expected, .. }) => {
                 name_is_missing(rest_at(text, &error).unwrap_or_default(), expected)
             }
@@ -448,17 +449,18 @@ pub fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Erro
 }
 
 /// Reads RON text. An error comes with the path of its field.
-fn read_ron<T: DeserializeOwned>(text: &str) -> Result<T, (String, SpannedError)> {
+fn read_ron<T: DeserializeOwned>(text: &str) -> Result<T, Box<(String, SpannedError)>> {
     let ron = ron::Deserializer::from_str_with_options(text, &options());
-    let mut ron = ron.map_err(|error| (String::new(), error))?;
+    let mut ron = ron.map_err(|error| Box::new((String::new(), error)))?;
     let mut fields = Track::new();
     let parsed = T::deserialize(serde_path_to_error::Deserializer::new(
         &mut ron,
         &mut fields,
     ));
-    let parsed = parsed.map_err(|error| (fields.path().to_string(), ron.span_error(error)))?;
+    let parsed =
+        parsed.map_err(|error| Box::new((fields.path().to_string(), ron.span_error(error))))?;
     let ended = ron.end();
-    ended.map_err(|error| (String::new(), ron.span_error(error)))?;
+    ended.map_err(|error| Box::new((String::new(), ron.span_error(error))))?;
     Ok(parsed)
 }
 
