@@ -82,8 +82,7 @@ impl DataArgs {
             refuse_doubled("--data", field, set)?;
             let is_known = ["tinyshakespeare", "synthetic"].contains(&name.as_str());
             // A link to nothing is told when it is opened.
-            if !is_known && !exists(name.as_ref()) && !Path::new(name).is_symlink()
-            {
+            if !is_known && !exists(name.as_ref()) && !Path::new(name).is_symlink() {
                 let problem = format!(
                     "`{name}` does not exist; give a file, a directory, hf://datasets/OWNER/NAME/PATH, tinyshakespeare or \
                      synthetic"

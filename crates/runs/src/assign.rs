@@ -6,7 +6,7 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use serde_path_to_error::Segment;
 
-use crate::wording::{NAMES, did_you_mean, in_plain_words, of_composition};
+use crate::wording::{NAMES, in_plain_words, of_composition, unknown};
 use crate::{Error, RunConfig};
 
 impl<M: ModelConfig> RunConfig<M> {
@@ -260,38 +260,21 @@ fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
             Value::Object(fields) => fields.keys().cloned().collect(),
             _ => Vec::new(),
         };
-        let below = known.iter().find(|name| has_field(&at[*name], field));
-        let below = below.map(|name| format!("{name}.{field}"));
-        at.get_mut(field)
-            .ok_or_else(|| match (known.is_empty(), below) {
-                (true, _) => {
-                    format!("`{field}` does not exist; the value before it has no fields")
-                }
-                (false, Some(below)) => {
-                    format!("unknown field `{field}` (did you mean `{below}`?)")
-                }
-                (false, None) => unknown_field(field, &known),
-            })
+        // The first field that has one of this name.
+        let mut outer = known.iter();
+        let outer = outer.find(|outer| enter_variant(&mut at[*outer], field).get(field).is_some());
+        at.get_mut(field).ok_or_else(|| match known.is_empty() {
+            true => format!("`{field}` does not exist; the value before it has no fields"),
+            false => match outer {
+                Some(outer) => format!("unknown field `{field}` (did you mean `{outer}.{field}`?)"),
+                None => unknown_field(field, &known),
+            },
+        })
     })
 }
 
-/// Whether the value, or its enum variant, has a field called `field`.
-fn has_field(value: &Value, field: &str) -> bool {
-    let Value::Object(fields) = value else {
-        return false;
-    };
-    let inner = fields.values().next().filter(|_| fields.len() == 1);
-    fields.contains_key(field) || inner.is_some_and(|inner| has_field(inner, field))
-}
-
 fn unknown_field<S: AsRef<str>>(field: &str, known: &[S]) -> String {
-    let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
-    format!(
-        "unknown field `{field}`{}; the fields are {}{}",
-        did_you_mean(field, known.iter()),
-        known.join(", "),
-        of_composition(field)
-    )
+    unknown("field", field, known) + of_composition(field)
 }
 
 /// Enters the enum variants at `at`, until the value has a field called `field`.
@@ -562,9 +545,17 @@ mod tests {
 
     #[test]
     fn an_entry_of_a_list_has_one_path() {
-        let mut tree = json!({"layers": [{"width": 8}, {"width": 16}]});
+        let mut tree = json!({"layers": [{"width": 8}, {"width": 16}], "train": {"steps": 1}});
         assert_eq!(find(&mut tree, "layers.1.width").unwrap(), &json!(16));
         for (path, problem) in [
+            (
+                "steps",
+                "unknown field `steps` (did you mean `train.steps`?)",
+            ),
+            (
+                "layer",
+                "unknown field `layer` (did you mean `layers`?); the fields are layers, train",
+            ),
             (
                 "layers.00.width",
                 "`00` is not how an index is written; write `0`",

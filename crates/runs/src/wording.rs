@@ -11,6 +11,30 @@ pub fn did_you_mean(name: &str, known: impl Iterator<Item = impl AsRef<str>>) ->
     }
 }
 
+/// Says that nothing of this `kind`, such as a field, is called `name`, and lists the `known` names.
+pub(crate) fn unknown(kind: &str, name: &str, known: &[impl AsRef<str>]) -> String {
+    let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
+    format!(
+        "unknown {kind} `{name}`{}; the {kind}s are {}",
+        did_you_mean(name, known.iter()),
+        known.join(", ")
+    )
+}
+
+/// Says that the text `found` stands where one of the names `known` belongs.
+pub(crate) fn name_is_missing(found: &str, known: &[&str]) -> String {
+    let text = found.strip_prefix('"').and_then(|it| it.split_once('"'));
+    let Some((text, _)) = text else {
+        return format!("expected one of the names {}", known.join(", "));
+    };
+    let fix = match (known.contains(&text), known.contains(&"Path")) {
+        (true, _) => format!("write `{text}` without quotes"),
+        (_, true) => format!("write `Path(\"{text}\")` for a file or directory"),
+        _ => "names have no quotes".into(),
+    };
+    format!("{}; {fix}", unknown("name", text, known))
+}
+
 /// The syntax of fields.
 pub(crate) const NAMES: &str = "fields have names, as in `Name(field: 1)`";
 
