@@ -80,7 +80,12 @@ impl<'a> Fields<'a> {
         if !line.trim_start().starts_with('{') {
             return Err("is not a JSON object".into());
         }
-        serde_json::from_str(line).map_err(|e| format!("is not a JSON object: {}", problem(&e)))
+        serde_json::from_str(line).map_err(|error| {
+            // The caller names the line of the file; the parser counts lines from there.
+            let problem = problem(&error);
+            let own = format!(" at line {} column {}", error.line(), error.column());
+            format!("is not a JSON object: {}", problem.replacen(&own, "", 1))
+        })
     }
 
     /// Whether there is a field `name`.
@@ -182,6 +187,13 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Most<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_problem_names_no_line_of_its_own() {
+        let error = Fields::read("{\"text\": \"a\",\n").err().unwrap();
+        assert!(error.starts_with("is not a JSON object: EOF"), "{error}");
+        assert!(!error.contains("line"), "{error}");
+    }
 
     #[test]
     fn unknown_fields_are_skipped_and_the_last_of_a_name_counts() {
