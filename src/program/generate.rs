@@ -29,28 +29,28 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = cli::number(1, MOST_TEXTS as u32))]
     samples: u32,
     /// Tokens to generate for each text
-    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = cli::parsed::<usize>("a whole number from 0 on"))]
     tokens: usize,
     /// Divides the logits: the lower, the more often a likely token is drawn; 0 always takes the most likely one
     #[arg(
         long,
         value_name = "T",
         default_value_t = 0.8,
-        allow_negative_numbers = true
+        value_parser = cli::parsed::<f64>("a number")
     )]
     temperature: f64,
     /// Draw only from the K most likely tokens [default: from all]
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = cli::parsed::<usize>("a whole number from 0 on"))]
     top_k: Option<usize>,
     /// Draw only from the smallest set of most likely tokens whose probabilities add up to P, above 0 and at most 1
     /// [default: from all]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = cli::parsed::<f64>("a number"))]
     top_p: Option<f64>,
     /// Load the model even if this machine's memory cannot hold it
     #[arg(long)]
     force: bool,
     /// Seed of the draws; the same seed gives the same texts
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = cli::parsed::<u64>("a whole number from 0 on"))]
     seed: u64,
     #[command(flatten)]
     checkpoint: CheckpointArgs,

@@ -34,7 +34,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
     /// Number of attention heads of a TokenFormer; not needed for the published models
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = cli::parsed::<usize>("a whole number from 0 on"))]
     heads: Option<usize>,
     /// Set a field, such as model.activation=GeluTanh or train.learning_rate=1e-4; repeat it for several
     #[arg(long, value_name = "PATH=VALUE")]

@@ -48,13 +48,13 @@ pub struct Options {
     )]
     devices: Vec<usize>,
     /// TFLOP/s that a device sustains: its peak times the share in use (MFU) [default: measured on this machine]
-    #[arg(long, value_name = "TFLOPS", conflicts_with = "tokens_per_second")]
+    #[arg(long, value_name = "TFLOPS", conflicts_with = "tokens_per_second", value_parser = cli::parsed::<f64>("a number"))]
     tflops: Option<f64>,
     /// Tokens that a device trains per second, in place of --tflops
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = cli::parsed::<f64>("a number"))]
     tokens_per_second: Option<f64>,
     /// Bandwidth between devices, to add the time to sum gradients [default: left out]
-    #[arg(long, value_name = "GBIT/S")]
+    #[arg(long, value_name = "GBIT/S", value_parser = cli::parsed::<f64>("a number"))]
     gbit: Option<f64>,
     /// Also estimate the memory of a device, from steps of smaller copies of each model
     #[arg(long)]

@@ -53,7 +53,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = cli::number(1, 1_000_000))]
     max_tokens: u32,
     /// Seconds that running requests may take after the server is stopped
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = cli::parsed::<u32>("a whole number from 0 on"))]
     grace: u32,
     /// Go on even if this machine's memory cannot hold the model or the contexts of all sequences
     #[arg(long)]

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::core::{ConfigError, ModelConfig as _, Transfer as _, Vocabulary};
-use residual_zoo::data::{Corpus, Examples, Source};
+use residual_zoo::data::{Corpus, DataError, Examples, Source};
 use residual_zoo::drive::{
     Basis, Error as DriveError, Use, available_memory, check_memory, check_precision, check_size,
     open_corpus,
@@ -276,7 +276,17 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     let (kind, gpu) = device(&options, team)?;
     check_precision(kind, gpu, config.train.precision)?;
     let stop = cli::stop_on_signal()?;
-    let corpus = open_corpus(&config.data, &stop)?;
+    let corpus = open_corpus(&config.data, &stop).map_err(|error| match (error, resumed) {
+        (DataError::NotFound { path }, Some(run)) if options.data.data.is_none() => {
+            let problem = format!(
+                "`{}`, the data of the run, does not exist here; continue it in the directory in which it began, or give \
+                 `--data PATH`",
+                path.display()
+            );
+            ConfigError::new(format!("--resume {}", run.display()), problem).into()
+        }
+        (error, _) => anyhow::Error::from(error),
+    })?;
     config.validate(vocabulary(&corpus))?;
     if !options.force {
         let checked = check_size(&config, vocabulary(&corpus), (kind, gpu), Use::Train);

@@ -679,3 +679,61 @@ fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
     other.arg("--data").arg(text).args(["--tokenizer", "chars"]);
     fails(&mut other, 2, &["another tokenizer"]);
 }
+
+#[test]
+fn numbers_of_options_are_checked_by_their_options() {
+    for (command, options, says) in [
+        (
+            "generate",
+            &["run", "--tokens", "-1"][..],
+            "must be a whole number from 0 on",
+        ),
+        (
+            "generate",
+            &["run", "--tokens", "ten"],
+            "must be a whole number from 0 on",
+        ),
+        ("generate", &["run", "--top-p", "x"], "must be a number"),
+        (
+            "sweep",
+            &[SMOKE, "--over", "train.batch=4,8", "--seeds", "-1"],
+            "must be a number from 1 to 10000",
+        ),
+        ("plan", &[SMOKE, "--tflops", "x"], "must be a number"),
+        (
+            "sweep",
+            &[SMOKE, "--over", "train.learning_rate=1e-3..1e-1"],
+            "'--over <FIELD=VALUES>': it is a range without the number of its values",
+        ),
+    ] {
+        let output = zoo(command).args(options).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(says), "{said}");
+    }
+}
+
+#[test]
+fn a_run_that_continues_elsewhere_says_how_its_data_are_found() {
+    let scratch = Scratch::new();
+    let inside = scratch.path("inside");
+    fs::create_dir(&inside).unwrap();
+    fs::write(scratch.path("mine.txt"), "a text of my own\n".repeat(200)).unwrap();
+    let run = scratch.path("run");
+    let mut first = zoo("train");
+    first.current_dir(scratch.path("."));
+    ok(first
+        .args(["gpt2/smoke", "--data", "mine.txt", "--set", "train.steps=2"])
+        .arg("--run")
+        .arg(&run));
+    let mut elsewhere = zoo("train");
+    elsewhere.current_dir(&inside).arg("--resume").arg(&run);
+    fails(
+        &mut elsewhere,
+        2,
+        &[
+            "`mine.txt`, the data of the run, does not exist here",
+            "`--data PATH`",
+        ],
+    );
+}

@@ -364,6 +364,11 @@ fn missing_data_are_named_with_the_option_that_gives_them() {
             2,
             &["does not exist", says],
         );
+        // A check needs no data, but notes what is missing.
+        if command.get_args().next() == Some("experiment".as_ref()) {
+            let shown = ok(command.arg("--check"));
+            assert!(shown.contains("note: ") && shown.contains(says), "{shown}");
+        }
     }
     assert!(!scratch.path("runs").exists());
 }

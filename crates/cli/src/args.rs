@@ -1,6 +1,7 @@
 //! Options that several commands share.
 
 use std::path::Path;
+use std::str::FromStr;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -18,7 +19,7 @@ pub struct BackendArgs {
     #[arg(long, value_name = "NAME", value_parser = backends())]
     pub backend: Option<BackendKind>,
     /// Index of the GPU, counted from 0 [default: the backend's choice; for tch the CPU]
-    #[arg(long, value_name = "INDEX")]
+    #[arg(long, value_name = "INDEX", value_parser = parsed::<usize>("a whole number from 0 on"))]
     pub gpu: Option<usize>,
 }
 
@@ -179,6 +180,11 @@ pub fn number(least: u32, most: u32) -> impl Fn(&str) -> Result<u32, String> + C
     }
 }
 
+/// Returns the parser of an option that must be `what`, such as "a number".
+pub fn parsed<T: FromStr>(what: &'static str) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| text.parse().map_err(|_| format!("must be {what}"))
+}
+
 /// Options of the display.
 #[derive(Args, Debug, Clone)]
 pub struct DisplayArgs {
@@ -186,7 +192,7 @@ pub struct DisplayArgs {
     #[arg(long)]
     pub no_tui: bool,
     /// Peak of the device in TFLOP/s, to show the share in use (MFU) [default: no share is shown]
-    #[arg(long, value_name = "TFLOPS")]
+    #[arg(long, value_name = "TFLOPS", value_parser = parsed::<f64>("a number"))]
     pub peak_tflops: Option<f64>,
 }
 

@@ -28,7 +28,10 @@ use crate::arguments;
 ///
 /// The exit code.
 pub fn options<P: clap::Parser>() -> Result<P, ExitCode> {
-    let error = match P::try_parse() {
+    let command = with_negative_numbers(P::command());
+    let parsed = command.try_get_matches();
+    let format = |error: clap::Error| error.format(&mut P::command());
+    let error = match parsed.and_then(|all| P::from_arg_matches(&all).map_err(format)) {
         Ok(options) => return Ok(options),
         Err(error) => error,
     };
@@ -44,6 +47,19 @@ pub fn options<P: clap::Parser>() -> Result<P, ExitCode> {
         }
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// Lets options have negative numbers, so that their own parsers can refuse these. Otherwise clap calls -1 an unexpected
+/// argument.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let command =
+        command.mut_args(
+            |arg| match arg.get_action().takes_values() && !arg.is_positional() {
+                true => arg.allow_negative_numbers(true),
+                false => arg,
+            },
+        );
+    command.mut_subcommands(with_negative_numbers)
 }
 
 /// Returns the exit code of a program. An error is one line on standard error. Its code is 2 if the request cannot be

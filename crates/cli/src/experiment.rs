@@ -23,8 +23,8 @@ use residual_zoo_lab::{
 use crate::sweep::{explain_spread, note, refuse_swept, show};
 use crate::trial::try_models;
 use crate::{
-    BackendArgs, DataArgs, DisplayArgs, JobsArgs, example, fitted, print, quoted_path, report,
-    stop_on_signal, verdict, wrapped, write,
+    BackendArgs, DataArgs, DisplayArgs, JobsArgs, example, fitted, parsed, print, quoted_path,
+    report, stop_on_signal, verdict, wrapped, write,
 };
 use listing::{check_configs, list_runs};
 
@@ -101,7 +101,7 @@ pub struct ExperimentArgs {
     #[arg(long, value_name = "SCALE")]
     scale: Option<String>,
     /// The number of seeds, except for runs that have their own [default: the number in the experiment's file]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parsed::<u64>("a whole number from 0 on"))]
     seeds: Option<u64>,
     /// Set a field of every run, such as train.steps=100; repeat it for several. `residual-zoo describe CONFIG` shows
     /// the fields of a run
@@ -220,6 +220,13 @@ impl ExperimentArgs {
         if self.check {
             check_configs(&planned)?;
             list_runs(&experiment, scale, &planned, (kind, gpu))?;
+            let missing = [
+                check_is_here(&experiment, &planned, true).map_err(Error::from),
+                experiment.check_tasks(),
+            ];
+            for error in missing.into_iter().filter_map(Result::err) {
+                print(&wrapped(&format!("note: {error}"), "  "))?;
+            }
             return note(&experiment, &planned);
         }
         // Checks once, rather than in each process.

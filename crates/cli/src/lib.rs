@@ -15,7 +15,9 @@ mod trial;
 
 pub use residual_zoo_system::console::warn;
 
-pub use args::{BackendArgs, CheckpointArgs, DataArgs, DisplayArgs, number, refuse_doubled};
+pub use args::{
+    BackendArgs, CheckpointArgs, DataArgs, DisplayArgs, number, parsed, refuse_doubled,
+};
 pub use compare::CompareArgs;
 pub use exit::{options, report, stop_on_signal};
 pub use experiment::{ExperimentArgs, Source, chosen_scale, experiment_main};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use residual_zoo_data::json::without_nan;
-use residual_zoo_data::{read_documents, read_utf8};
+use residual_zoo_data::{DataError, read_documents, read_utf8};
 use residual_zoo_system::counted;
 
 use crate::Error;
@@ -266,7 +266,16 @@ impl Task {
     }
 
     fn of_text(name: String, path: &Path, most: usize) -> Result<Self, Error> {
-        let texts = read_documents(path, "text")?;
+        let texts = read_documents(path, "text").map_err(|error| match error {
+            DataError::MissingField { path, line, field } => DataError::Json {
+                path,
+                line,
+                message: format!(
+                    "no field `{field}`, which holds a document of plain text; name a file of another kind of task itself"
+                ),
+            },
+            error => error,
+        })?;
         let mut hash = blake3::Hasher::new();
         for text in &texts {
             hash.update(&(text.len() as u64).to_le_bytes())
@@ -360,5 +369,18 @@ mod tests {
         // Only white space comes before the first heading.
         assert_eq!(found, [second - 2, text.len() - second]);
         assert!(Task::read(&format!("piqa={}", path.display()), None).is_err());
+    }
+
+    #[test]
+    fn documents_of_another_task_are_no_text() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.jsonl"), "{\"question\": \"a\"}\n").unwrap();
+        let task = folder.path().display().to_string();
+        let error = Task::read(&task, None).err().unwrap().to_string();
+        assert!(
+            error.contains("line 1: no field `text`, which holds"),
+            "{error}"
+        );
+        assert!(!error.contains("data.text_field"), "{error}");
     }
 }

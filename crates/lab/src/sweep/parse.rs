@@ -2,29 +2,27 @@
 
 use std::str::FromStr;
 
-use residual_zoo_core::ConfigError;
-
 use super::{Range, Swept, Value, Values};
 
 /// Parses `FIELD=VALUES`. Values are a list `8,16,32`, a range `0..0.3:4` with its number of values, a logarithmic
 /// range `1e-4..1e-1:log:8`, or draws `1e-4..1e-1:log-uniform:8`.
 impl FromStr for Swept {
-    type Err = ConfigError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let error = |problem: String| ConfigError::new(format!("--over {text}"), problem);
+    fn from_str(text: &str) -> Result<Self, String> {
         let example =
             "give FIELD=VALUES, such as train.learning_rate=1e-4..1e-1:log:8 or train.batch=8,16";
         let (field, values) = text
             .split_once('=')
-            .ok_or_else(|| error(format!("has no `=`; {example}")))?;
+            .ok_or_else(|| format!("it has no `=`; {example}"))?;
         let swept = Self {
             field: field.trim().to_owned(),
             values: values
                 .parse()
-                .map_err(|problem: String| error(format!("{problem}; {example}")))?,
+                .map_err(|problem: String| format!("it {problem}; {example}"))?,
         };
-        swept.check().map_err(|found| error(found.problem))?;
+        let checked = swept.check();
+        checked.map_err(|found| format!("it {}", found.problem))?;
         Ok(swept)
     }
 }
