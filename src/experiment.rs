@@ -327,6 +327,10 @@ pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
             }
             source
         }
+        None if builtin::run_files().any(|(run, _)| run == name) => {
+            let problem = format!("is a run; train it by `residual-zoo train {name}`");
+            return Err(ConfigError::new(name, problem).into());
+        }
         None => {
             let known = builtin::experiments().map(|source| source.name);
             let meant = residual_zoo_runs::did_you_mean(name, known);

@@ -426,6 +426,11 @@ fn an_experiment_of_ones_own_runs_on_ones_own_text() {
         &["wrong.ron: claims[0]", "`no`, which is no run"],
     );
     fails(
+        outside(&scratch, "experiment").arg("gpt2/smoke"),
+        2,
+        &["`gpt2/smoke`: is a run; train it by `residual-zoo train gpt2/smoke`"],
+    );
+    fails(
         outside(&scratch, "experiment").arg("rmt_vs_nothing"),
         2,
         &[

@@ -100,7 +100,7 @@ impl Tuning {
                 };
                 if let Some(edge) = swept.edge(*value) {
                     warnings.push(format!(
-                        "{}: the best {}, {value}, is at the {edge} end of its range; extend the range",
+                        "{}: the best {}, {value}, is at the {edge} end of its range; extend the range, if the field allows it",
                         run.run,
                         swept.name()
                     ));
