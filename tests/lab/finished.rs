@@ -288,6 +288,11 @@ fn a_file_that_is_no_file_of_these_runs_is_an_error() {
         ),
         (
             r#""valid_loss":"#,
+            r#""train_loss":-1,"valid_loss":"#,
+            "with -1 as the train_loss",
+        ),
+        (
+            r#""valid_loss":"#,
             r#""valid_loss":null,"x":"#,
             "invalid type: null",
         ),

@@ -18,7 +18,7 @@ pub struct DataConfig {
     pub source: Source,
     /// The tokenizer.
     pub tokenizer: TokenizerConfig,
-    /// The fraction of the text, at its end, for validation; between 0 and 1.
+    /// The fraction of the text, at its end, for validation; above 0 and below 1.
     pub valid_fraction: f64,
     /// The field with the text in the objects of a JSONL file.
     pub text_field: String,

@@ -392,7 +392,6 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Lists the quantities of every run.
 /// Describes a reference to something that does not exist, with what exists.
 fn no_such(refers: &str, name: &str, what: &str, there: &BTreeSet<&str>) -> String {
     const MOST: usize = 10;
@@ -417,6 +416,7 @@ fn not_empty(field: &str, count: usize) -> Result<(), ConfigError> {
     }
 }
 
+/// Lists the quantities of every run.
 fn known() -> String {
     format!(
         "there are {}, and the values of runs",

@@ -567,8 +567,8 @@ mod tests {
                 "unknown name `kausik` (did you mean `Kausik`?); the names are Cosine, Kausik",
             ),
             (
-                "(data: (), shedule: Kausik)",
-                "unknown field `shedule` (did you mean `schedule`?); the fields are data, schedule",
+                "(data: (), schedules: Kausik)",
+                "unknown field `schedules` (did you mean `schedule`?); the fields are data, schedule",
             ),
             ("(data: \"wide\")", NO_FIELDS),
             ("(data = ())", COLON),

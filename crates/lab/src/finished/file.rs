@@ -188,7 +188,12 @@ impl Line {
         }
         let mut measured = BTreeMap::new();
         for (name, value) in &self.measured {
-            measured.insert(name.clone(), finite(value).map_err(of_run)?);
+            let found = finite(value).map_err(of_run)?;
+            // A cross-entropy.
+            if name.ends_with("_loss") && found < 0.0 {
+                return Err(of_run(format!("with {found} as the {name}")));
+            }
+            measured.insert(name.clone(), found);
         }
         let rows = self.rows.iter().map(|numbers| row(numbers));
         let rows: Vec<Row> = rows.collect::<Result<_, _>>().map_err(of_run)?;
