@@ -188,6 +188,12 @@ fn a_layer_of_several_in_turn_can_be_set() {
         error.contains("the list has no entry `2`; it has 2 entries, counted from 0"),
         "{error}"
     );
+    let error = set("train.`x=3").unwrap_err().to_string();
+    assert!(
+        error.contains("unknown field ``x`; the fields are seed, steps, "),
+        "{error}"
+    );
+    assert!(!error.contains(", ,"), "{error}");
 }
 
 #[test]

@@ -506,16 +506,21 @@ fn starts_that_failed_do_not_make_a_config_an_edited_one() {
         run_dir::read_metrics(&run).unwrap().last().unwrap().step,
         16
     );
-    // A history without starts blames nobody.
-    fs::write(run.join("history.jsonl"), "").unwrap();
-    ok(resume(&run).args(["--set", "train.steps=18"]));
-    fs::remove_file(run.join("history.jsonl")).unwrap();
-    fails(
-        &mut resume(&run),
-        2,
-        &["has lost its history.jsonl; restore it"],
-    );
-    fs::write(run.join("history.jsonl"), "").unwrap();
+    // Without a whole line of the history, nobody knows whether the config was edited.
+    let history = fs::read(run.join("history.jsonl")).unwrap();
+    for left in [Some(&b""[..]), Some(&history[..50]), Some(b"\0\xff"), None] {
+        fs::remove_file(run.join("history.jsonl")).unwrap();
+        if let Some(left) = left {
+            fs::write(run.join("history.jsonl"), left).unwrap();
+        }
+        fails(
+            resume(&run).args(["--set", "train.steps=18"]),
+            2,
+            &["has lost its history.jsonl; restore it"],
+        );
+        assert_eq!(fs::read(run.join("history.jsonl")).ok().as_deref(), left);
+        fs::write(run.join("history.jsonl"), &history).unwrap();
+    }
     fs::remove_file(run.join("config.ron")).unwrap();
     fails(
         &mut resume(&run),

@@ -367,7 +367,8 @@ fn missing_data_are_named_with_the_option_that_gives_them() {
         // A check needs no data, but notes what is missing.
         if command.get_args().next() == Some("experiment".as_ref()) {
             let shown = ok(command.arg("--check"));
-            assert!(shown.contains("note: ") && shown.contains(says), "{shown}");
+            assert_eq!(shown.matches(says).count(), 1, "{shown}");
+            assert!(shown.contains("note: "), "{shown}");
         }
     }
     assert!(!scratch.path("runs").exists());

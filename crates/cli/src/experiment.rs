@@ -220,11 +220,8 @@ impl ExperimentArgs {
         if self.check {
             check_configs(&planned)?;
             list_runs(&experiment, scale, &planned, (kind, gpu))?;
-            let missing = [
-                check_is_here(&experiment, &planned, true).map_err(Error::from),
-                experiment.check_tasks(),
-            ];
-            for error in missing.into_iter().filter_map(Result::err) {
+            let is_here = check_is_here(&experiment, &planned, true).map_err(Error::from);
+            if let Err(error) = is_here.and_then(|()| experiment.check_tasks()) {
                 print(&wrapped(&format!("note: {error}"), "  "))?;
             }
             return note(&experiment, &planned);

@@ -11,7 +11,7 @@ use residual_zoo_system::{counted, harmless, is_wrong_place};
 #[non_exhaustive]
 pub enum DataError {
     /// The path does not exist.
-    #[error("`{path}` does not exist{}{CHECK_THE_PATH}", from_here(path))]
+    #[error("{}; check the path", does_not_exist(path))]
     NotFound {
         /// The requested path.
         path: PathBuf,
@@ -460,8 +460,10 @@ fn from_here(path: &Path) -> String {
     here.map_or(String::new(), |here| format!(" in `{}`", here.display()))
 }
 
-/// The remedy of [`DataError::NotFound`], which a program can replace by its own.
-pub const CHECK_THE_PATH: &str = "; check the path";
+/// Says that a path does not exist, without a remedy.
+pub fn does_not_exist(path: &Path) -> String {
+    format!("`{}` does not exist{}", path.display(), from_here(path))
+}
 
 /// Formats `message` on one line of at most about 600 characters.
 ///

@@ -60,7 +60,7 @@ pub use copying::CopyConfig;
 pub use corpus::Corpus;
 pub use download::{fetch, fetch_cached, tiny_shakespeare};
 pub use draws::derive_seed;
-pub use error::{CHECK_THE_PATH, DataError, one_line};
+pub use error::{DataError, does_not_exist, one_line};
 pub use examples::{Examples, Sequences};
 pub use files::{check_is_file, read_file, read_utf8};
 pub use folder::FolderConfig;

@@ -61,7 +61,8 @@ impl<C: ModelConfig> Experiment<C> {
     /// Checks that each published value is one of a quantity that is measured, drawn or claimed.
     fn check_published(&self, names: &Names, planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
         let charts = self.charts.iter().flat_map(|chart| [&*chart.x, &*chart.y]);
-        let claims = (self.claims.iter()).flat_map(|claim| claim.test.names().1);
+        let claims = self.claims.iter();
+        let claims = claims.flat_map(|claim| claim.test.names().1);
         let mut used: Vec<&str> = self.columns.iter().map(String::as_str).collect();
         used.extend(charts.chain(claims));
         for run in planned {
@@ -396,9 +397,8 @@ impl<'a> Names<'a> {
 fn no_such(refers: &str, name: &str, what: &str, there: &BTreeSet<&str>) -> String {
     const MOST: usize = 10;
     let meant = did_you_mean(name, there.iter());
-    let listed: Vec<String> = (there.iter().take(MOST))
-        .map(|name| format!("`{name}`"))
-        .collect();
+    let listed = there.iter().take(MOST);
+    let listed: Vec<String> = listed.map(|name| format!("`{name}`")).collect();
     let more = match there.len().saturating_sub(MOST) {
         0 => String::new(),
         more => format!(" and {more} more"),
@@ -409,7 +409,8 @@ fn no_such(refers: &str, name: &str, what: &str, there: &BTreeSet<&str>) -> Stri
     )
 }
 
-fn not_empty(field: &str, count: usize) -> Result<(), ConfigError> {
+/// Checks that a list has an entry.
+pub(crate) fn not_empty(field: &str, count: usize) -> Result<(), ConfigError> {
     match count {
         0 => error(field, "is empty; give at least one"),
         _ => Ok(()),

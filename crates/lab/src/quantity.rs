@@ -104,6 +104,9 @@ pub(crate) const QUANTITIES: [&str; 18] = [
     "peak_memory",
 ];
 
+/// The quantities that runs beside others do not have.
+pub(crate) const TIMES: [&str; 3] = ["seconds", "step_time", "step_time_spread"];
+
 pub(crate) const LEARNED: &str = "learned ";
 
 /// The format of a quantity of runs; `None` if runs have no such quantity.

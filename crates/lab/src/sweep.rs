@@ -14,6 +14,8 @@ use residual_zoo_runs::{TrainConfig, names_of};
 use residual_zoo_system::counted;
 use serde::{Deserialize, Serialize};
 
+use crate::check::not_empty;
+
 /// A sweep trains every run of an experiment at every point. The best point of a run has the lowest mean validation
 /// loss over the seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -166,8 +168,8 @@ impl Sweep {
     ///
     /// Names the first invalid field.
     pub fn check(&self) -> Result<(), ConfigError> {
-        check::at_least_one(OVER, self.over.len())?;
-        check::at_least_one("sweep.seeds", self.seeds.len())?;
+        not_empty(OVER, self.over.len())?;
+        not_empty("sweep.seeds", self.seeds.len())?;
         for swept in &self.over {
             swept.check().map_err(|error| error.within(OVER))?;
         }

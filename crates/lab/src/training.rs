@@ -27,6 +27,7 @@ use residual_zoo_drive::{
 use crate::finished::{FinishedRun, Goal, Key};
 use crate::observe::{learned, of_summary};
 use crate::pool::Place;
+use crate::quantity::TIMES;
 use crate::sweep::until;
 use crate::tasks::{Unevaluated, metrics};
 use crate::{After, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool};
@@ -472,7 +473,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         let peak = measured.peak_memory;
         quantities.extend(peak.map(|bytes| ("peak_memory".into(), bytes as f64)));
         if measured.shared {
-            for time in ["seconds", "step_time", "step_time_spread"] {
+            for time in TIMES {
                 quantities.remove(time);
             }
         }

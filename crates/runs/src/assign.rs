@@ -128,12 +128,13 @@ impl<M: ModelConfig> RunConfig<M> {
         fields.insert(name.into(), Value::Null);
         match Self::deserialize(&with).map_err(|error| error.to_string()) {
             Ok(_) => *tree = with,
-            // Serde names all fields, including those left out.
-            Err(error) if error.starts_with("unknown field") => {
-                let known: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
-                return Err(unknown_field(name, &known));
+            // Serde names all fields after this one, including those left out.
+            Err(error) => {
+                if let Some(known) = error.strip_prefix(&format!("unknown field `{name}`")) {
+                    let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+                    return Err(unknown_field(name, &known));
+                }
             }
-            Err(_) => {}
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_data::{CHECK_THE_PATH, DataError, Source as Data, TokenizerConfig};
+use residual_zoo_data::{Source as Data, TokenizerConfig, does_not_exist};
 use residual_zoo_drive::Error as DriveError;
 use residual_zoo_lab::{Error, Experiment, ExperimentText, Measure, PlannedRun, TaskSpec};
 use residual_zoo_runs::{Error as RunError, names_of};
@@ -21,9 +21,8 @@ pub(crate) fn check_is_here<C: ModelConfig>(
     has_new_data: bool,
 ) -> Result<(), ConfigError> {
     let missing = |field: &str, path: &Path, remedy: &str| {
-        let error = DataError::NotFound { path: path.into() }.to_string();
-        let problem = error.strip_suffix(CHECK_THE_PATH).unwrap_or(&error);
-        Err(ConfigError::new(field, format!("{problem}; {remedy}")))
+        let problem = format!("{}; {remedy}", does_not_exist(path));
+        Err(ConfigError::new(field, problem))
     };
     let reads = experiment.measure.is_some_and(Measure::reads_data);
     let own = reads.then_some(&experiment.data);

@@ -5,7 +5,7 @@ mod line;
 mod transfer;
 mod value;
 
-use crate::quantity::{describe, is_cost, title};
+use crate::quantity::{TIMES, describe, is_cost, title};
 use crate::stats::Estimate;
 use crate::{Claim, Judgement, Observation, Test, Verdict};
 use difference::{close, compare, sooner};
@@ -186,8 +186,7 @@ fn values(observations: &[Observation], quantity: &str, run: &str) -> Result<Vec
 
 /// Says that a quantity was not measured in a run with these `seeds`, and what to do about it if it is a time.
 fn not_measured(run: &str, quantity: &str, seeds: &str) -> String {
-    let is_time = ["seconds", "step_time", "tokens_per_second"].contains(&quantity);
-    let remedy = match is_time {
+    let remedy = match TIMES.contains(&quantity) {
         true => {
             "; runs that are trained beside others (`--jobs`) have no times: repeat with `--force`, without `--jobs`"
         }

@@ -228,14 +228,19 @@ pub fn read_history(path: &Path) -> Result<Vec<Start>, Error> {
     let run = path;
     let path = path.join(HISTORY);
     disk::refuse_link(&path)?;
-    if !path.exists() {
+    let starts = match path.exists() {
+        true => read_lines(&path, u64::MAX)?,
+        false => Vec::new(),
+    };
+    // Each run has a whole line before it has a config. Without one, nobody knows whether its config was edited.
+    if starts.is_empty() {
         let lost = Error::NoRun {
             path: run.into(),
             problem: format!("has lost its {HISTORY}"),
         };
         return Err(lost.then("; restore it, or ", Remedy::FromWeightsOf(run.into())));
     }
-    read_lines(&path, u64::MAX)
+    Ok(starts)
 }
 
 /// Reads the metrics of the run in `path`. An incomplete last line is left out.
