@@ -83,7 +83,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
         let valid = config.validate(basis.vocabulary);
         valid.map_err(|error| Error::from(error).in_file(path))?;
         for kind in &kinds {
-            let device = (*kind, options.backend.gpu);
+            let device = (*kind, options.backend.gpu_for(*kind)?);
             let fits = check_size(&config, basis.vocabulary, device, Use::Train);
             fits.map_err(|error| error.in_file(path))?;
         }
@@ -114,7 +114,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
     let mut failure = None;
     for (model, config, corpus) in models {
         for kind in &kinds {
-            let gpu = options.backend.gpu;
+            let gpu = options.backend.gpu_for(*kind)?;
             let bench = match time(*kind, gpu, config.clone(), &corpus, counts) {
                 Ok(bench) => bench,
                 // Other backends may still work.

@@ -136,9 +136,8 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
         cli::print(&cli::wrapped(&note, ""))?;
     }
     if options.memory {
-        let kind = options.backend.kind()?;
-        let memory =
-            experiment::estimate_memory(kind, options.backend.gpu, &config, basis.vocabulary)?;
+        let (kind, gpu) = options.backend.device()?;
+        let memory = experiment::estimate_memory(kind, gpu, &config, basis.vocabulary)?;
         let memory = memory.map_or("not counted on this backend".into(), |taken| {
             format!("about {}", bytes(taken as f64))
         });

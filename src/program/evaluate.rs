@@ -79,7 +79,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 }
 
 pub fn evaluate(options: Options) -> anyhow::Result<()> {
-    let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
+    let (kind, gpu) = options.backend.device()?;
     let run = Run::open(&options.run)?.at(options.checkpoint.checkpoint);
     note_edited(run.directory());
     if matches!(
@@ -211,7 +211,7 @@ fn images(run: &Run, options: &Options) -> anyhow::Result<()> {
     if options.stride.is_some() {
         return wrong("--stride");
     }
-    let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
+    let (kind, gpu) = options.backend.device()?;
     let mut data = run.config.data.clone();
     let given = DataArgs {
         data: options.data.clone(),

@@ -93,7 +93,7 @@ pub fn generate(options: Options) -> anyhow::Result<()> {
         return Err(ConfigError::new("--samples", problem).into());
     }
     let prompts = prompts.into_iter().flat_map(|prompt| vec![prompt; samples]);
-    let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
+    let (kind, gpu) = options.backend.device()?;
     let run = Run::<ModelConfig>::open(&options.run)?.at(options.checkpoint.checkpoint);
     note_edited(run.directory());
     if !options.force {

@@ -126,17 +126,17 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     if options.devices.contains(&0) {
         return Err(ConfigError::new("--devices", "has 0; give 1 or more").into());
     }
-    let kind = options.backend.kind()?;
+    let (kind, gpu) = options.backend.device()?;
     let (runs, scale) = runs(&options)?;
     let bases = bases(&runs)?;
     // The runs of a file share their precision, because they do not compare it.
     let precision = runs
         .first()
         .map(|(_, config)| config.train.precision)
-        .filter(|precision| check_precision(kind, options.backend.gpu, *precision).is_ok())
+        .filter(|precision| check_precision(kind, gpu, *precision).is_ok())
         .unwrap_or_default();
-    let (speed, source) = speed(&options, kind, precision)?;
-    let choices = memory_choices(&options, kind);
+    let (speed, source) = speed(&options, (kind, gpu), precision)?;
+    let choices = memory_choices(&options, (kind, gpu));
     let mut columns = vec![
         Column::text("run"),
         Column::number("vocabulary", ""),
@@ -147,6 +147,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     for (precision, recompute) in &choices {
         let format = match precision {
             Precision::F32 => "f32",
+            Precision::Tf32 => "TF32",
             Precision::Bf16 => "bf16",
         };
         let kept = match recompute {
@@ -177,7 +178,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         for &(precision, recompute) in &choices {
             let mut config = config.clone();
             (config.train.precision, config.train.recompute) = (precision, recompute);
-            let memory = estimate_memory(kind, options.backend.gpu, &config, basis.vocabulary)?;
+            let memory = estimate_memory(kind, gpu, &config, basis.vocabulary)?;
             is_counted &= memory.is_some();
             let memory = memory.map(|memory| bytes(memory as f64));
             row.push(memory.unwrap_or_else(|| "–".into()).into());
@@ -257,13 +258,17 @@ fn bases(runs: &[(String, RunConfig)]) -> anyhow::Result<Vec<Basis>> {
     Ok(bases)
 }
 
+/// A backend and its GPU.
+type Device = (BackendKind, Option<usize>);
+
 /// Returns the variants for which memory is estimated: each precision that the backend has, with and without
 /// recomputation.
-fn memory_choices(options: &Options, kind: BackendKind) -> Vec<(Precision, Option<Recompute>)> {
-    let has = |precision: &Precision| {
-        options.memory && check_precision(kind, options.backend.gpu, *precision).is_ok()
-    };
-    let precisions = [Precision::F32, Precision::Bf16].into_iter().filter(has);
+fn memory_choices(options: &Options, (kind, gpu): Device) -> Vec<(Precision, Option<Recompute>)> {
+    let has =
+        |precision: &Precision| options.memory && check_precision(kind, gpu, *precision).is_ok();
+    let precisions = [Precision::F32, Precision::Tf32, Precision::Bf16]
+        .into_iter()
+        .filter(has);
     precisions
         .flat_map(|precision| [None, Some(Recompute::Layers)].map(|cut| (precision, cut)))
         .collect()
@@ -272,7 +277,7 @@ fn memory_choices(options: &Options, kind: BackendKind) -> Vec<(Precision, Optio
 /// Returns the speed of a device for products in `precision`, and a line with the origin of this speed.
 fn speed(
     options: &Options,
-    kind: BackendKind,
+    (kind, gpu): Device,
     precision: Precision,
 ) -> anyhow::Result<(Speed, String)> {
     Ok(match (options.tflops, options.tokens_per_second) {
@@ -288,7 +293,7 @@ fn speed(
             (Speed::Flops(1e12 * tflops), line)
         }
         (None, None) => {
-            let rate = measure_rates(kind, options.backend.gpu, precision)?.product;
+            let rate = measure_rates(kind, gpu, precision)?.product;
             let line = format!(
                 "Times are at the full rate of matrix products on this machine, {} FLOP/s; a real run takes longer. --tflops \
                  sets another rate.",

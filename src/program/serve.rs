@@ -65,7 +65,7 @@ pub struct Options {
 }
 
 pub fn serve(options: Options) -> anyhow::Result<()> {
-    let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
+    let (kind, gpu) = options.backend.device()?;
     let run = Run::open(&options.run)?.at(options.checkpoint.checkpoint);
     note_edited(run.directory());
     let key = options.key.map(|path| key(&path)).transpose()?;

@@ -206,13 +206,10 @@ fn follow(options: &Options, team: Team) -> anyhow::Result<()> {
 /// Returns the backend and the GPU. If there are several processes, it is the GPU of the process's index on its
 /// machine.
 fn device(options: &Options, team: Option<Team>) -> anyhow::Result<(BackendKind, Option<usize>)> {
-    let kind = options.backend.kind()?;
-    let is_gpu = matches!(
-        kind,
-        BackendKind::Cuda | BackendKind::Vulkan | BackendKind::Wgpu
-    );
+    let (kind, gpu) = options.backend.device()?;
+    let is_gpu = gpu.is_some() || !kind.has_cpu();
     let own = team.and_then(|_| local_rank()).filter(|_| is_gpu);
-    Ok((kind, options.backend.gpu.or(own)))
+    Ok((kind, options.backend.named_gpu().or(own).or(gpu)))
 }
 
 /// Trains as the only process, or as the leader of `team`.

@@ -59,12 +59,15 @@ impl OnBackend for InFewerBits<'_> {
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
         let Self(case, precision) = self;
         precision.check::<B>(&device).ok()?;
+        precision.set_up();
         let bits = match precision {
-            Precision::F32 => -product_roundoff::<B>(&device).log2() as u32 - 1,
+            Precision::F32 | Precision::Tf32 => -product_roundoff::<B>(&device).log2() as u32 - 1,
             Precision::Bf16 => 7,
         };
         let pass = || case.pass::<B>(&case.config, &case.weights, &device);
-        (bits < f32::MANTISSA_DIGITS - 1).then(|| (bits, precision.during(pass)))
+        let found = (bits < f32::MANTISSA_DIGITS - 1).then(|| (bits, precision.during(pass)));
+        Precision::F32.set_up();
+        found
     }
 }
 
@@ -87,8 +90,8 @@ fn gradients_of_products_in_fewer_bits_are_those_in_f32_up_to_rounding() {
         };
         let exact = LazyCell::new(|| on_flex(&case.weights));
         for kind in tested() {
-            for precision in [Precision::F32, Precision::Bf16] {
-                let found = kind.run(None, InFewerBits(case, precision));
+            for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
+                let found = kind.run(kind.default_gpu(), InFewerBits(case, precision));
                 let Some((bits, found)) = found.unwrap_or_else(|e| panic!("{e}")) else {
                     continue;
                 };
@@ -110,7 +113,7 @@ fn gradients_of_products_in_fewer_bits_are_those_in_f32_up_to_rounding() {
                 let is_rounding = |factor| (0.1..=BOUND).contains(&factor);
                 // The gradient of a ReLU jumps. With ten bits, jumps are so rare that they often happen in only one of
                 // the passes.
-                let jumps = case.arch == "resnet" && precision == Precision::F32;
+                let jumps = case.arch == "resnet" && precision != Precision::Bf16;
                 if !is_rounding(of_logits) || !(jumps || is_rounding(of_gradients)) {
                     failures.push(line);
                 }
@@ -148,7 +151,7 @@ fn the_gradients_of_all_uses_of_a_parameter_are_summed_in_f32() {
     let ids = TensorData::new(ids.collect::<Vec<_>>(), [1, context]);
     for kind in kinds() {
         let task = Gradients(config.model.clone(), weights(&config.model), ids.clone());
-        let [exact, found] = kind.run(None, task).unwrap();
+        let [exact, found] = kind.run(kind.default_gpu(), task).unwrap();
         for (name, exact) in &exact.gradients {
             let pairs = || exact.data.iter().zip(&found.gradients[name].data);
             let error = pairs().map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
@@ -175,7 +178,7 @@ impl OnBackend for Check {
 /// The backends that have products in bf16.
 fn kinds() -> impl Iterator<Item = BackendKind> {
     let has = |kind: &BackendKind| {
-        kind.run(None, Check(Precision::Bf16))
+        kind.run(kind.default_gpu(), Check(Precision::Bf16))
             .unwrap_or_else(|e| panic!("{e}"))
             .is_ok()
     };
@@ -186,8 +189,12 @@ fn kinds() -> impl Iterator<Item = BackendKind> {
 fn backends_without_bf16_say_why() {
     let _turn = my_turn();
     for kind in tested() {
-        kind.run(None, Check(Precision::F32)).unwrap().unwrap();
-        let checked = kind.run(None, Check(Precision::Bf16)).unwrap();
+        kind.run(kind.default_gpu(), Check(Precision::F32))
+            .unwrap()
+            .unwrap();
+        let checked = kind
+            .run(kind.default_gpu(), Check(Precision::Bf16))
+            .unwrap();
         match kind {
             BackendKind::LibTorch => checked.unwrap(),
             BackendKind::Flex => {
@@ -230,7 +237,8 @@ fn runs_in_bf16_repeat_recompute_and_continue_in_f32() {
                 let mut config = config.clone();
                 config.train.precision = precision;
                 change(&mut config);
-                kind.run(None, Train(config, &scratch.path(run))).unwrap();
+                kind.run(kind.default_gpu(), Train(config, &scratch.path(run)))
+                    .unwrap();
             };
             let same = |_: &mut RunConfig| ();
             train("f32", Precision::F32, &same);

@@ -18,7 +18,7 @@ fn every_case_equals_the_reference() {
     for case in &cases() {
         for kind in in_f32() {
             let errors = kind
-                .run(None, Compare(case))
+                .run(kind.default_gpu(), Compare(case))
                 .unwrap_or_else(|e| panic!("{e}"));
             say(format!("{:32} {kind:8} {errors}", case.name));
             if !errors.within_tolerance() {

@@ -38,7 +38,8 @@ fn roundoff(kind: BackendKind) -> f64 {
             product_roundoff::<B>(&device)
         }
     }
-    kind.run(None, Roundoff).unwrap_or_else(|e| panic!("{e}"))
+    kind.run(kind.default_gpu(), Roundoff)
+        .unwrap_or_else(|e| panic!("{e}"))
 }
 
 #[test]

@@ -22,6 +22,7 @@ fn fast_and_plain_forms_agree() {
     let _turn = my_turn();
     for kind in tested() {
         println!("{kind}");
-        kind.run(None, Agree).unwrap_or_else(|e| panic!("{e}"));
+        kind.run(kind.default_gpu(), Agree)
+            .unwrap_or_else(|e| panic!("{e}"));
     }
 }

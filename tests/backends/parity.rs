@@ -69,7 +69,7 @@ fn every_backend_equals_flex() {
         let expected = BackendKind::Flex.run(None, task.clone()).unwrap();
         for kind in &others {
             let found = kind
-                .run(None, task.clone())
+                .run(kind.default_gpu(), task.clone())
                 .unwrap_or_else(|e| panic!("{e}"));
             let logits = found
                 .logits
@@ -111,7 +111,7 @@ fn the_contract_holds_on_every_backend() {
     for (name, config, kinds) in all.chain(connections) {
         for kind in kinds {
             println!("{name} on {kind}");
-            kind.run(None, Contract(config.clone()))
+            kind.run(kind.default_gpu(), Contract(config.clone()))
                 .unwrap_or_else(|e| panic!("{e}"));
         }
     }

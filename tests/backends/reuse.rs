@@ -49,7 +49,9 @@ fn assert_logits(
     expected: &TensorData,
     what: &str,
 ) {
-    let outcome = kind.run(None, Pass(case, config, weights.clone())).unwrap();
+    let outcome = kind
+        .run(kind.default_gpu(), Pass(case, config, weights.clone()))
+        .unwrap();
     let expected = Values::from(expected.clone());
     let error = outcome.logits.error(&expected, 3e-5, |b| 1e-5 * b.abs());
     assert!(error <= 1.0, "{} on {kind}, {what}: {error}", case.name);
@@ -160,7 +162,7 @@ fn tuning_equals_the_reference() {
                 "before",
             );
             let pass = Pass(&case, &case.config, case.weights.clone());
-            let outcome = kind.run(None, pass).unwrap();
+            let outcome = kind.run(kind.default_gpu(), pass).unwrap();
             // One step of plain gradient descent.
             let mut stepped = case.weights.clone();
             for (name, gradient) in &outcome.gradients {

@@ -65,7 +65,7 @@ fn a_stopped_run_ends_as_another_on_every_backend() {
                     directory: &scratch.path(name),
                     stop_after,
                 };
-                kind.run(None, task).unwrap()
+                kind.run(kind.default_gpu(), task).unwrap()
             };
             let what = format!("{name} on {kind}");
             train("straight", None);

@@ -24,6 +24,17 @@ pub enum BackendError {
     /// The backend has no GPUs to choose from.
     #[error("backend `{0}` computes on the CPU; leave `--gpu` out, or choose another backend")]
     NoGpu(BackendKind),
+    /// The backend has no CPU to choose.
+    #[error("backend `{0}` computes on GPUs; leave `--cpu` out, or choose another backend")]
+    NoCpu(BackendKind),
+    /// LibTorch has no GPU of this index.
+    #[error("there is no GPU {index}: {}", found_gpus(*.found))]
+    NoSuchGpu {
+        /// The index.
+        index: usize,
+        /// The number of GPUs that LibTorch finds.
+        found: usize,
+    },
     /// The backend found no device or no driver.
     #[error("backend `{kind}` did not start: {reason}; docs/backends.md lists what it needs")]
     Unusable {
@@ -38,6 +49,16 @@ impl BackendError {
     /// Whether the user asked for something impossible. Otherwise, the machine failed to do something possible.
     pub fn is_bad_input(&self) -> bool {
         !matches!(self, Self::Unusable { .. })
+    }
+}
+
+fn found_gpus(found: usize) -> String {
+    match found {
+        0 => "LibTorch finds none; leave `--gpu` out to compute on the CPU, or see docs/backends.md for a libtorch with \
+              CUDA and the driver that it needs"
+            .into(),
+        1 => "LibTorch finds one, `--gpu 0`".into(),
+        _ => format!("LibTorch finds {found}, counted from 0"),
     }
 }
 

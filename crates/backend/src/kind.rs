@@ -10,7 +10,7 @@ use crate::BackendError;
 pub enum BackendKind {
     /// Pure Rust on the CPU.
     Flex,
-    /// LibTorch, on the CPU unless a GPU index is given.
+    /// LibTorch, on a GPU or on the CPU.
     LibTorch,
     /// CUDA.
     Cuda,
@@ -67,6 +67,21 @@ impl BackendKind {
         match self.is_compiled() {
             true => Ok(()),
             false => Err(BackendError::NotCompiled(self)),
+        }
+    }
+
+    /// Whether the backend computes on the CPU, if no GPU is named.
+    pub fn has_cpu(self) -> bool {
+        matches!(self, Self::Flex | Self::LibTorch)
+    }
+
+    /// The GPU on which the backend computes unless the user names another, or the CPU: `None` for the CPU, and for
+    /// backends that choose themselves.
+    pub fn default_gpu(self) -> Option<usize> {
+        match self {
+            #[cfg(feature = "tch")]
+            Self::LibTorch => (residual_zoo_kernels::libtorch::gpus() > 0).then_some(0),
+            _ => None,
         }
     }
 

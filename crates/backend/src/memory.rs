@@ -68,8 +68,8 @@ impl OnBackend for Shrink {
 /// # fn main() {}
 /// ```
 ///
-/// On a GPU, it is the size of the backend's memory pool. LibTorch reports none, and the memory of the process would
-/// mostly be that of earlier work.
+/// On a GPU, it is the memory of LibTorch's tensors, and with other backends the size of the memory pool. LibTorch
+/// reports none on a CPU, and the memory of the process would mostly be that of earlier work.
 #[derive(Clone, Copy, Debug)]
 pub struct PeakMemory {
     kind: BackendKind,
@@ -83,6 +83,10 @@ impl PeakMemory {
         PeakAlloc::reset();
         // An error is ignored here, because a broken backend reports it when work starts.
         let _ = kind.shrink_pool(gpu);
+        #[cfg(feature = "tch")]
+        if let (BackendKind::LibTorch, Some(gpu)) = (kind, gpu) {
+            residual_zoo_kernels::libtorch::reset_memory(gpu);
+        }
         Self { kind, gpu }
     }
 
@@ -91,6 +95,10 @@ impl PeakMemory {
         match self.kind {
             // A program always uses some memory, so zero means that the allocator does not count.
             BackendKind::Flex => Some(PeakAlloc::most() as u64).filter(|bytes| *bytes > 0),
+            #[cfg(feature = "tch")]
+            BackendKind::LibTorch => {
+                residual_zoo_kernels::libtorch::memory(self.gpu?).map(|memory| memory.peak)
+            }
             _ => self.kind.pool_size(self.gpu),
         }
     }

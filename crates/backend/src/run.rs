@@ -37,7 +37,8 @@ impl BackendKind {
         self.run(gpu, Nothing)
     }
 
-    /// Runs `task` on this backend: on the GPU of index `gpu` if given, else on the backend's default device.
+    /// Runs `task` on this backend: on the GPU of index `gpu` if given; else on the CPU with Flex and LibTorch, and on
+    /// the backend's default device with the others.
     ///
     /// # Errors
     ///
@@ -51,6 +52,10 @@ impl BackendKind {
             #[cfg(feature = "tch")]
             Self::LibTorch => {
                 use burn::backend::libtorch::LibTorchDevice::{Cpu, Cuda};
+                let found = residual_zoo_kernels::libtorch::gpus();
+                if let Some(index) = gpu.filter(|index| *index >= found) {
+                    return Err(BackendError::NoSuchGpu { index, found });
+                }
                 let device = gpu.map_or(Cpu, Cuda);
                 start::<burn::backend::LibTorch, T>(self, device, task)
             }

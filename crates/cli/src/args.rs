@@ -18,9 +18,12 @@ pub struct BackendArgs {
     /// The backend to compute on, if it is compiled in (`--features`) [default: the first one that is compiled in]
     #[arg(long, value_name = "NAME", value_parser = backends())]
     pub backend: Option<BackendKind>,
-    /// Index of the GPU, counted from 0 [default: the backend's choice; for tch the CPU]
+    /// Index of the GPU, counted from 0 [default: the backend's choice; for tch the first GPU, if there is one]
     #[arg(long, value_name = "INDEX", value_parser = parsed::<usize>("a whole number from 0 on"))]
-    pub gpu: Option<usize>,
+    gpu: Option<usize>,
+    /// Compute on the CPU, with tch on a machine that has a GPU
+    #[arg(long, conflicts_with = "gpu")]
+    cpu: bool,
 }
 
 /// Returns the parser of a backend's name. Help and completions show the names.
@@ -30,6 +33,42 @@ fn backends() -> impl TypedValueParser<Value = BackendKind> {
 }
 
 impl BackendArgs {
+    /// Returns the requested backend, or the first one, and the GPU that it computes on, as for
+    /// [`BackendKind::run`].
+    ///
+    /// # Errors
+    ///
+    /// If the program was built without the backend, or if the CPU is requested from a backend for GPUs.
+    pub fn device(&self) -> Result<(BackendKind, Option<usize>), BackendError> {
+        let kind = self.kind()?;
+        Ok((kind, self.gpu_for(kind)?))
+    }
+
+    /// Returns the GPU that `kind` computes on; see [`device`](Self::device).
+    ///
+    /// # Errors
+    ///
+    /// If the CPU is requested from a backend for GPUs.
+    pub fn gpu_for(&self, kind: BackendKind) -> Result<Option<usize>, BackendError> {
+        match self.cpu {
+            true if kind.has_cpu() => Ok(None),
+            true => Err(BackendError::NoCpu(kind)),
+            false => Ok(self.gpu.or_else(|| kind.default_gpu())),
+        }
+    }
+
+    /// The GPU that the user names.
+    pub fn named_gpu(&self) -> Option<usize> {
+        self.gpu
+    }
+
+    /// Returns the words of a command line that choose the GPU or the CPU.
+    pub fn place(&self) -> Vec<String> {
+        let gpu = self.gpu.map(|gpu| ["--gpu".to_owned(), gpu.to_string()]);
+        let cpu = self.cpu.then(|| "--cpu".to_owned());
+        gpu.into_iter().flatten().chain(cpu).collect()
+    }
+
     /// Returns the requested backend, or the first one.
     ///
     /// # Errors

@@ -63,14 +63,15 @@ impl CompareArgs {
         }
         let directory = self.run.clone().unwrap_or_else(|| "runs/compare".into());
         let display = self.display.display();
+        let (kind, gpu) = self.backend.device()?;
         let options = Options {
             name: "compare".into(),
             force: self.force,
-            gpu: self.backend.gpu,
+            gpu,
             display,
             peak_tflops: self.display.peak_tflops,
             stop: stop_on_signal()?,
-            ..Options::new(&directory, self.backend.kind()?)
+            ..Options::new(&directory, kind)
         };
         let (comparison, failure) = compare(&models, command, &options)?;
         show(&comparison, &directory)?;

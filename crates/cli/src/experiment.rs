@@ -189,7 +189,7 @@ impl ExperimentArgs {
         let all = experiment.plan(&self.set)?;
         let planned = only(&self.only, &all)?;
         self.check_effect(&experiment, &planned)?;
-        let (kind, gpu) = (self.backend.kind()?, self.backend.gpu);
+        let (kind, gpu) = self.backend.device()?;
         kind.check_compiled()?;
         if source.is_own && !self.jobs.worker {
             for note in unequal_budgets(&experiment, &planned) {

@@ -86,7 +86,7 @@ impl SweepArgs {
         let planned = experiment.plan(&self.set)?;
         let checked = sweep.check_points(&planned);
         checked.map_err(|error| self.as_given(error))?;
-        let kind = self.backend.kind()?;
+        let (kind, gpu) = self.backend.device()?;
         let origin = Origin {
             name: name.to_owned(),
             command: command("residual-zoo", arguments()),
@@ -103,7 +103,7 @@ impl SweepArgs {
         self.jobs.check_watch(self.watch)?;
         let mut options = Options {
             name: format!("sweep of {name}"),
-            gpu: self.backend.gpu,
+            gpu,
             force: self.force,
             display: match self.watch {
                 true => self.display.display(),

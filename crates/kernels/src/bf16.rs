@@ -28,6 +28,9 @@ pub fn bf16_product<B: Backend, const D: usize>(
 crate::op::no_kernel!(Bf16Product, 2, burn::backend::Flex, burn_flex::FlexTensor);
 
 #[cfg(feature = "tch")]
+pub(crate) use libtorch::to_kind;
+
+#[cfg(feature = "tch")]
 mod libtorch {
     use burn::backend::LibTorch;
     use burn_tch::TchTensor;
@@ -45,7 +48,7 @@ mod libtorch {
 
     /// Converts `x` to `kind`. Without a conversion, PyTorch shares the memory, and so does the clone, which tells
     /// Burn.
-    fn to_kind(x: TchTensor, kind: Kind) -> TchTensor {
+    pub(crate) fn to_kind(x: TchTensor, kind: Kind) -> TchTensor {
         match x.tensor.kind() == kind {
             true => x,
             false => TchTensor::new(x.tensor.to_kind(kind)),

@@ -3,6 +3,8 @@
 use burn_tch::TchTensor;
 use tch::Tensor;
 
+use crate::libtorch;
+
 /// The inputs of the backward pass: the inputs, as leaves of PyTorch's graph, and the result in that graph.
 ///
 /// Burn writes into tensors that nothing else holds. Holding the inputs here prevents that.
@@ -11,6 +13,8 @@ pub struct Graph<const N: usize> {
     inputs: [TchTensor; N],
     leaves: [Tensor; N],
     y: Tensor,
+    /// The result as Burn has it, if the gradient needs it.
+    result: Option<TchTensor>,
 }
 
 impl<const N: usize> Clone for Graph<N> {
@@ -19,13 +23,14 @@ impl<const N: usize> Clone for Graph<N> {
             inputs: self.inputs.clone(),
             leaves: self.leaves.each_ref().map(Tensor::shallow_clone),
             y: self.y.shallow_clone(),
+            result: self.result.clone(),
         }
     }
 }
 
 impl<const N: usize> Graph<N> {
-    /// Returns the result of `forward`, and the inputs of the backward pass. The gradient must not need the result,
-    /// because Burn may write into it.
+    /// Returns the result of `forward`, and the inputs of the backward pass. If the gradient needs the result,
+    /// [`hold`](Self::hold) it.
     pub fn of(
         inputs: [TchTensor; N],
         forward: impl FnOnce(&[Tensor; N]) -> Tensor,
@@ -34,19 +39,27 @@ impl<const N: usize> Graph<N> {
         let leaves = inputs.each_ref().map(leaf);
         let y = forward(&leaves);
         let result = TchTensor::new(y.detach());
-        (result, Self { inputs, leaves, y })
+        let graph = Self {
+            inputs,
+            leaves,
+            y,
+            result: None,
+        };
+        (result, graph)
+    }
+
+    /// Keeps Burn from writing into the result.
+    pub fn hold(self, result: &TchTensor) -> Self {
+        Self {
+            result: Some(result.clone()),
+            ..self
+        }
     }
 
     /// Returns the gradients of Σ y · grad by the inputs, where `grad` is the gradient of the result.
     pub fn backward(self, grad: &TchTensor) -> [TchTensor; N] {
-        let flat = [&self.y, &grad.tensor].map(|x| x.reshape([-1]));
-        let sum = flat[0].dot(&flat[1]);
-        let grads = Tensor::run_backward(&[sum], &self.leaves, false, false);
-        let mut grads = grads.into_iter().map(TchTensor::new);
-        [(); N].map(|()| {
-            grads
-                .next()
-                .unwrap_or_else(|| unreachable!("one for each input"))
-        })
+        // Burn's gradients are f32 also where the result is bf16.
+        let grad = grad.tensor.to_kind(self.y.kind());
+        libtorch::gradients(&self.y, &grad, self.leaves).map(TchTensor::new)
     }
 }

@@ -23,6 +23,8 @@ mod flex;
 mod gemm;
 #[cfg(feature = "tch")]
 mod graph;
+#[cfg(feature = "tch")]
+pub mod libtorch;
 mod loss;
 mod mix;
 mod norm;
@@ -43,8 +45,8 @@ pub use loss::log_z_and_target;
 pub use mix::mix;
 pub use norm::{Norm, norm};
 pub use norm_product::norm_product;
-pub use op::plain_only;
-pub use optimizer::{AdamW, adamw, sum_of_squares};
-pub use product::product;
+pub use op::{allow_tf32, plain_only, profile};
+pub use optimizer::{AdamW, State, adamw, sum_of_squares};
+pub use product::{linear, product};
 pub use sinkhorn::{Sinkhorn, sinkhorn};
 pub use theta::{Form, Theta, theta};

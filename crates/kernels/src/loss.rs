@@ -207,12 +207,13 @@ mod libtorch {
     use super::LogZ;
     use crate::op::{Op, same};
 
-    /// The inputs of the backward pass: the logits, the targets `[rows, 1]`, and log Z `[rows, 1]`.
+    /// The inputs of the backward pass: log softmax of the logits, the targets `[rows, 1]`, and the float type of the
+    /// logits.
     #[derive(Clone, Debug)]
     pub struct Kept {
-        logits: TchTensor,
+        log_softmax: TchTensor,
         targets: TchTensor,
-        log_z: TchTensor,
+        kind: Kind,
     }
 
     impl<B: Backend> Op<LibTorch, 1> for LogZ<B> {
@@ -222,27 +223,39 @@ mod libtorch {
             true
         }
 
+        /// log Z = x_t − log softmax(x)_t for the target t. The kernel of log softmax reads the logits once or twice,
+        /// and `logsumexp` five times.
         fn forward(&self, [logits]: [TchTensor; 1]) -> (TchTensor, Kept) {
             let targets: TchTensor = same(self.targets.clone());
             let targets = targets.tensor.to_kind(Kind::Int64).unsqueeze(1);
-            let log_z = logits.tensor.logsumexp([1i64].as_slice(), true);
+            let log_softmax = logits.tensor.log_softmax(1, None::<Kind>);
             let of_target = logits.tensor.gather(1, &targets, false);
+            let log_z = &of_target - log_softmax.gather(1, &targets, false);
             let result = Tensor::cat(&[&log_z, &of_target], 1);
-            let [targets, log_z] = [targets, log_z].map(TchTensor::new);
+            let kind = logits.tensor.kind();
+            let [targets, log_softmax] = [targets, log_softmax].map(TchTensor::new);
             let kept = Kept {
-                logits,
+                log_softmax,
                 targets,
-                log_z,
+                kind,
             };
             (TchTensor::new(result), kept)
         }
 
+        /// d logits = softmax · d log Z + one-hot(t) · d x_t. The kernel for the gradient g of log softmax returns
+        /// g − softmax · Σ g, so g = −one-hot(t) · d log Z.
         fn backward(&self, kept: Kept, grad: TchTensor) -> [TchTensor; 1] {
+            let Kept {
+                log_softmax,
+                targets,
+                kind,
+            } = kept;
+            let (log_softmax, targets) = (log_softmax.tensor, targets.tensor);
             let (d_log_z, d_target) = (grad.tensor.narrow(1, 0, 1), grad.tensor.narrow(1, 1, 1));
-            let mut d = &kept.logits.tensor - &kept.log_z.tensor;
-            let _ = d.exp_();
-            let _ = d.g_mul_(&d_log_z);
-            let _ = d.scatter_add_(1, &kept.targets.tensor, &d_target);
+            let mut g = log_softmax.zeros_like();
+            let _ = g.scatter_(1, &targets, &d_log_z.neg());
+            let mut d = Tensor::internal_log_softmax_backward_data(&g, &log_softmax, 1, kind);
+            let _ = d.scatter_add_(1, &targets, &(d_log_z + d_target));
             [TchTensor::new(d)]
         }
     }

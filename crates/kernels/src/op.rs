@@ -83,6 +83,35 @@ pub fn plain_only() -> bool {
     *PLAIN.get_or_init(|| std::env::var_os("RESIDUAL_ZOO_OPS").is_some_and(|v| v == "plain"))
 }
 
+/// Says whether products of f32 numbers on LibTorch's CUDA devices round their factors to TF32. It holds for the whole
+/// process.
+pub fn allow_tf32(allow: bool) {
+    #[cfg(feature = "tch")]
+    crate::libtorch::allow_tf32(allow);
+    let _ = allow;
+}
+
+/// Does `work`, and writes what LibTorch's operations and the GPU's kernels did meanwhile to `path`, for the viewers of
+/// Chrome and Perfetto.
+///
+/// # Errors
+///
+/// Without LibTorch, or if the file cannot be written.
+pub fn profile<T>(path: &std::path::Path, work: impl FnOnce() -> T) -> Result<T, String> {
+    #[cfg(feature = "tch")]
+    {
+        crate::libtorch::start_profile()?;
+        let done = work();
+        crate::libtorch::end_profile(path)?;
+        Ok(done)
+    }
+    #[cfg(not(feature = "tch"))]
+    {
+        let _ = (path, work);
+        Err("records only LibTorch; add `--features tch` to the cargo command".into())
+    }
+}
+
 #[cfg(any(feature = "flex", feature = "tch"))]
 fn apply_on<B: Backend, K: Backend, O: Op<K, N>, const N: usize>(
     op: &O,

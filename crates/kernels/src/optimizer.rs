@@ -22,40 +22,75 @@ pub struct AdamW {
     pub time: usize,
 }
 
-/// Takes a step: returns the parameter and its two moments, from those before the step and the gradient, `[count]`
-/// each.
+/// A parameter x, its moments m and v, and its gradient, `[count]` each.
+pub type State<B> = [Tensor<B, 1>; 4];
+
+/// Takes a step of each parameter: returns x, m and v after it.
 ///
 /// # Errors
 ///
 /// Returns the inputs if there is no kernel for them.
 pub fn adamw<B: Backend>(
-    step: AdamW,
-    [x, m, v, grad]: [Tensor<B, 1>; 4],
-) -> Result<[Tensor<B, 1>; 3], [Tensor<B, 1>; 4]> {
-    let inputs = [x, m, v, grad];
+    steps: Vec<(AdamW, State<B>)>,
+) -> Result<Vec<[Tensor<B, 1>; 3]>, Vec<(AdamW, State<B>)>> {
     #[cfg(feature = "flex")]
-    let inputs = match crate::flex::on_flex(inputs, |inputs| flex::adamw(step, inputs)) {
+    let steps = match each(steps, |(step, state)| {
+        crate::flex::on_flex(state, |state| flex::adamw(step, state)).map_err(|state| (step, state))
+    }) {
         Ok(outputs) => return Ok(outputs),
-        Err(inputs) => inputs,
+        Err(steps) => steps,
     };
-    let _ = step;
-    Err(inputs)
+    #[cfg(feature = "tch")]
+    let steps = match libtorch::adamw(steps) {
+        Ok(outputs) => return Ok(outputs),
+        Err(steps) => steps,
+    };
+    Err(steps)
 }
 
-/// Σ x_i² of `x` `[count]`, as `[1]`.
+/// Σ x_i² over all elements of all `parts` `[count]`, as `[1]`.
 ///
 /// # Errors
 ///
-/// Returns `x` if there is no kernel for it.
-pub fn sum_of_squares<B: Backend>(x: Tensor<B, 1>) -> Result<Tensor<B, 1>, Tensor<B, 1>> {
-    let inputs = [x];
+/// Returns `parts` if there is no kernel for them.
+pub fn sum_of_squares<B: Backend>(
+    parts: Vec<Tensor<B, 1>>,
+) -> Result<Tensor<B, 1>, Vec<Tensor<B, 1>>> {
     #[cfg(feature = "flex")]
-    let inputs = match crate::flex::on_flex(inputs, |[x]| [flex::sum_of_squares(x)]) {
-        Ok([sum]) => return Ok(sum),
-        Err(inputs) => inputs,
+    let parts = match each(parts, |x| {
+        crate::flex::on_flex([x], |[x]| [flex::sum_of_squares(x)]).map_err(|[x]| x)
+    }) {
+        Ok(sums) => {
+            let sums = sums.into_iter().map(|[sum]| sum);
+            return sums.reduce(|a, b| a + b).ok_or(Vec::new());
+        }
+        Err(parts) => parts,
     };
-    let [x] = inputs;
-    Err(x)
+    #[cfg(feature = "tch")]
+    let parts = match libtorch::sum_of_squares(parts) {
+        Ok(sum) => return Ok(sum),
+        Err(parts) => parts,
+    };
+    Err(parts)
+}
+
+/// Applies `kernel` to every input. Returns the inputs if it does not take the first one.
+#[cfg(feature = "flex")]
+fn each<I, O>(inputs: Vec<I>, kernel: impl Fn(I) -> Result<O, I>) -> Result<Vec<O>, Vec<I>> {
+    let mut inputs = inputs.into_iter();
+    let Some(first) = inputs.next() else {
+        return Ok(Vec::new());
+    };
+    match kernel(first) {
+        Err(first) => Err(std::iter::once(first).chain(inputs).collect()),
+        Ok(first) => {
+            let rest = inputs.map(|input| {
+                let output = kernel(input);
+                output.unwrap_or_else(|_| unreachable!("all parameters have one backend and type"))
+            });
+            Ok(std::iter::once(first).chain(rest).collect())
+        }
+    }
 }
 
 #[cfg(feature = "flex")]
@@ -150,5 +185,75 @@ mod flex {
 
     pub fn sum_of_squares(x: FlexTensor) -> FlexTensor {
         with_real!(&x, sum_of(&x))
+    }
+}
+
+#[cfg(feature = "tch")]
+mod libtorch {
+    use burn::backend::LibTorch;
+    use burn::tensor::backend::Backend;
+    use burn::tensor::{Tensor, TensorPrimitive};
+    use burn_tch::TchTensor;
+
+    use super::{AdamW, State};
+    use crate::libtorch;
+    use crate::op::{plain_only, same};
+
+    fn of<B: Backend>(x: TchTensor) -> Tensor<B, 1> {
+        Tensor::from_primitive(TensorPrimitive::Float(same(x)))
+    }
+
+    fn tch<B: Backend>(x: Tensor<B, 1>) -> TchTensor {
+        same(x.into_primitive().tensor())
+    }
+
+    /// Whether LibTorch is the backend `B`.
+    fn is_libtorch<B: Backend>() -> bool {
+        !plain_only() && std::any::TypeId::of::<B>() == std::any::TypeId::of::<LibTorch>()
+    }
+
+    /// PyTorch's fused AdamW, in place. Parameters with the same constants share a launch.
+    pub fn adamw<B: Backend>(
+        steps: Vec<(AdamW, State<B>)>,
+    ) -> Result<Vec<[Tensor<B, 1>; 3]>, Vec<(AdamW, State<B>)>> {
+        if !is_libtorch::<B>() {
+            return Err(steps);
+        }
+        // What something else holds is copied.
+        let owned = |x: Tensor<B, 1>| {
+            let x = tch(x);
+            match x.can_mut() {
+                true => x,
+                false => TchTensor::new(x.tensor.copy()),
+            }
+        };
+        let steps: Vec<_> = steps
+            .into_iter()
+            .map(|(step, state)| (step, state.map(owned)))
+            .collect();
+        let mut groups: Vec<(AdamW, Vec<[&tch::Tensor; 4]>)> = Vec::new();
+        for (step, state) in &steps {
+            let state = state.each_ref().map(|x| &x.tensor);
+            match groups.iter_mut().find(|(of_group, _)| of_group == step) {
+                Some((_, group)) => group.push(state),
+                None => groups.push((*step, vec![state])),
+            }
+        }
+        for (step, group) in groups {
+            libtorch::adamw(step, &group);
+        }
+        let after = steps.into_iter().map(|(_, [x, m, v, _])| [x, m, v].map(of));
+        Ok(after.collect())
+    }
+
+    pub fn sum_of_squares<B: Backend>(
+        parts: Vec<Tensor<B, 1>>,
+    ) -> Result<Tensor<B, 1>, Vec<Tensor<B, 1>>> {
+        if !is_libtorch::<B>() || parts.is_empty() {
+            return Err(parts);
+        }
+        let parts: Vec<_> = parts.into_iter().map(tch).collect();
+        let parts: Vec<_> = parts.iter().map(|x| &x.tensor).collect();
+        Ok(of(TchTensor::new(libtorch::sum_of_squares(&parts))))
     }
 }

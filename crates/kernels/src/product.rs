@@ -29,6 +29,39 @@ pub fn product<B: Backend>(
     result.map(of).map_err(|inputs| inputs.map(of))
 }
 
+/// The operation of [`linear`].
+#[derive(Clone, Copy, Debug)]
+struct Linear {
+    bf16: bool,
+}
+
+/// x · w + b for x `[rows, d_in]`, w `[d_in, d_out]` and b `[d_out]`, in one kernel. In bf16 if `bf16`: x, w, b and the
+/// result are rounded to bf16, and the gradients of x, w and b have their float types.
+///
+/// # Errors
+///
+/// Returns x, w and b if there is no kernel for them.
+pub fn linear<B: Backend>(
+    x: Tensor<B, 2>,
+    w: Tensor<B, 2>,
+    b: Tensor<B, 1>,
+    bf16: bool,
+) -> Result<Tensor<B, 2>, (Tensor<B, 2>, Tensor<B, 2>, Tensor<B, 1>)> {
+    let inputs = [
+        x.into_primitive().tensor(),
+        w.into_primitive().tensor(),
+        b.into_primitive().tensor(),
+    ];
+    let result = apply::<B, _, 3>(&Linear { bf16 }, inputs);
+    let of = |x| TensorPrimitive::Float(x);
+    result
+        .map(|y| Tensor::from_primitive(of(y)))
+        .map_err(|[x, w, b]| {
+            let [x, w] = [x, w].map(|x| Tensor::from_primitive(of(x)));
+            (x, w, Tensor::from_primitive(of(b)))
+        })
+}
+
 #[cfg(feature = "flex")]
 pub(crate) mod flex {
     use burn::backend::Flex;
@@ -274,3 +307,63 @@ pub(crate) mod flex {
 
 #[cfg(feature = "tch")]
 crate::op::no_kernel!(Product, 2, burn::backend::LibTorch, burn_tch::TchTensor);
+
+#[cfg(feature = "flex")]
+crate::op::no_kernel!(Linear, 3, burn::backend::Flex, burn_flex::FlexTensor);
+
+#[cfg(feature = "tch")]
+mod libtorch {
+    use burn::backend::LibTorch;
+    use burn_tch::TchTensor;
+    use tch::Kind;
+
+    use super::Linear;
+    use crate::bf16::to_kind;
+    use crate::op::Op;
+
+    /// The inputs of the backward pass: x and w as they were multiplied, and the float types of x, w and b.
+    #[derive(Clone, Debug)]
+    pub struct Kept {
+        inputs: [TchTensor; 2],
+        kinds: [Kind; 3],
+    }
+
+    impl Op<LibTorch, 3> for Linear {
+        type Kept = Kept;
+
+        fn takes(&self, _: &[TchTensor; 3]) -> bool {
+            true
+        }
+
+        fn forward(&self, inputs: [TchTensor; 3]) -> (TchTensor, Kept) {
+            let kinds = inputs.each_ref().map(|x| x.tensor.kind());
+            let [x, w, b] = match self.bf16 {
+                true => inputs.map(|x| to_kind(x, Kind::BFloat16)),
+                false => inputs,
+            };
+            let y = TchTensor::new(b.tensor.addmm(&x.tensor, &w.tensor));
+            let kept = Kept {
+                inputs: [x, w],
+                kinds,
+            };
+            (y, kept)
+        }
+
+        fn backward(&self, kept: Kept, grad: TchTensor) -> [TchTensor; 3] {
+            let Kept {
+                inputs: [x, w],
+                kinds: [of_x, of_w, of_b],
+            } = kept;
+            let grad = to_kind(grad, x.tensor.kind()).tensor;
+            let dx = grad.matmul(&w.tensor.tr());
+            let dw = x.tensor.tr().matmul(&grad);
+            // The sum over all tokens is f32.
+            let db = grad.sum_dim_intlist([0i64].as_slice(), false, of_b);
+            [
+                to_kind(TchTensor::new(dx), of_x),
+                to_kind(TchTensor::new(dw), of_w),
+                TchTensor::new(db),
+            ]
+        }
+    }
+}

@@ -1,12 +1,14 @@
 //! The time of the parts of an optimizer step.
 
+use std::path::Path;
 use std::time::Instant;
 
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use residual_zoo_core::ModelConfig;
 use residual_zoo_core::ops::precision::matmul;
+use residual_zoo_core::ops::profile;
+use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{Corpus, DataError};
 use residual_zoo_system::stop;
 use serde::{Deserialize, Serialize};
@@ -118,6 +120,11 @@ pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
         if step >= warmup {
             times.push(parts);
         }
+    }
+    if let Some(path) = std::env::var_os("RESIDUAL_ZOO_PROFILE") {
+        let recorded = profile(Path::new(&path), || time_step(&mut trainer));
+        let problem = |problem| ConfigError::new("RESIDUAL_ZOO_PROFILE", problem);
+        recorded.map_err(problem)??;
     }
     let part = |i: usize| median(times.iter().map(|parts| parts[i]).collect());
     let whole: Vec<f64> = times.iter().map(|parts| parts.iter().sum()).collect();

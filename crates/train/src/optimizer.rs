@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
-use burn::tensor::{Tensor, TensorData, backend::AutodiffBackend};
+use burn::tensor::{Shape, Tensor, TensorData, backend::AutodiffBackend};
 use residual_zoo_core::ops::optimizer::{AdamW, adamw, sgd, sum_of_squares};
 use residual_zoo_core::params::{self, ImportError, ParamInfo, Role};
 use residual_zoo_runs::{OptimizerKind, TrainConfig};
@@ -97,11 +97,53 @@ impl<B: AutodiffBackend> Optimizer<B> {
             (p.id, constants)
         });
         let constants = constants.collect();
-        model.map(&mut Step {
+        let mut take = Take {
             optimizer: self,
             constants,
             grads,
-        })
+            taken: Vec::new(),
+        };
+        let model = model.map(&mut take);
+        let taken = take.taken;
+        let after = self.step_of(taken);
+        model.map(&mut Put::<B>(after))
+    }
+
+    /// Makes one step of parameters, and keeps their moments. Returns the parameters.
+    fn step_of(&mut self, taken: Vec<Taken<B>>) -> Stepped<B> {
+        let places: Vec<_> = taken
+            .iter()
+            .map(|t| (t.id, t.shape.clone(), t.step.time))
+            .collect();
+        let after: Vec<_> = match self.kind {
+            OptimizerKind::Sgd { momentum } => {
+                let after = taken.into_iter().map(|t| {
+                    let [x, first] = sgd(t.step, momentum, [t.x, t.state.first, t.grad]);
+                    (x, first, None)
+                });
+                after.collect()
+            }
+            OptimizerKind::AdamW => {
+                let steps = taken.into_iter().map(|t| {
+                    let State { first, second, .. } = t.state;
+                    let second = second.unwrap_or_else(|| first.zeros_like());
+                    (t.step, [t.x, first, second, t.grad])
+                });
+                let after = adamw(steps.collect()).into_iter();
+                after.map(|[x, m, v]| (x, m, Some(v))).collect()
+            }
+        };
+        let after = places.into_iter().zip(after);
+        let after = after.map(|((id, shape, steps), (x, first, second))| {
+            let state = State {
+                first,
+                second,
+                steps,
+            };
+            self.states.insert(id, state);
+            (id, (shape, x))
+        });
+        after.collect()
     }
 
     /// Copies the state to the host, by parameter name.
@@ -192,19 +234,32 @@ impl<B: AutodiffBackend> Optimizer<B> {
     }
 }
 
-struct Step<'a, B: AutodiffBackend> {
+/// A flattened parameter, `[count]`, before its step.
+struct Taken<B: AutodiffBackend> {
+    id: ParamId,
+    shape: Shape,
+    step: AdamW,
+    x: Tensor<B::InnerBackend, 1>,
+    state: State<B>,
+    grad: Tensor<B::InnerBackend, 1>,
+}
+
+/// Takes the parameters that have a gradient out of a model, so that a step can change them in place. In the model,
+/// single numbers stand for them.
+struct Take<'a, B: AutodiffBackend> {
     optimizer: &'a mut Optimizer<B>,
     /// The constants of each parameter.
     constants: HashMap<ParamId, AdamW>,
     grads: GradientsParams,
+    taken: Vec<Taken<B>>,
 }
 
-impl<B: AutodiffBackend> ModuleMapper<B> for Step<'_, B> {
+impl<B: AutodiffBackend> ModuleMapper<B> for Take<'_, B> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let Some(grad) = self.grads.remove::<B::InnerBackend, D>(param.id) else {
+        let id = param.id;
+        let Some(grad) = self.grads.remove::<B::InnerBackend, D>(id) else {
             return param;
         };
-        let id = param.id;
         if self.optimizer.of_others.contains(&id) {
             return param;
         }
@@ -224,25 +279,31 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Step<'_, B> {
             });
             step.time = state.steps + 1;
             let [x, grad] = [x.inner(), grad].map(|x| x.reshape([count]));
-            let (x, first, second) = match (kind, state.second) {
-                (OptimizerKind::Sgd { momentum }, _) => {
-                    let [x, first] = sgd(step, momentum, [x, state.first, grad]);
-                    (x, first, None)
-                }
-                (OptimizerKind::AdamW, second) => {
-                    let second = second.unwrap_or_else(zeros);
-                    let [x, first, second] = adamw(step, [x, state.first, second, grad]);
-                    (x, first, Some(second))
-                }
-            };
-            let state = State {
-                first,
-                second,
-                steps: step.time,
-            };
-            states.insert(id, state);
-            Tensor::from_inner(x.reshape(shape)).require_grad()
+            self.taken.push(Taken {
+                id,
+                shape,
+                step,
+                x,
+                state,
+                grad,
+            });
+            Tensor::from_inner(Tensor::zeros([1; D], &device))
         })
+    }
+}
+
+/// The shapes of parameters, and the parameters after a step, `[count]`.
+type Stepped<B> = HashMap<ParamId, (Shape, Tensor<<B as AutodiffBackend>::InnerBackend, 1>)>;
+
+/// Puts parameters back into their model.
+struct Put<B: AutodiffBackend>(Stepped<B>);
+
+impl<B: AutodiffBackend> ModuleMapper<B> for Put<B> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        match self.0.remove(&param.id) {
+            Some((shape, x)) => param.map(|_| Tensor::from_inner(x.reshape(shape)).require_grad()),
+            None => param,
+        }
     }
 }
 
@@ -252,24 +313,25 @@ pub fn global_norm<B: AutodiffBackend, M: Module<B>>(
     grads: &GradientsParams,
     device: &B::Device,
 ) -> Tensor<B::InnerBackend, 1> {
-    let mut squares = Squares::<B> {
+    let mut all = Flat::<B> {
         grads,
-        sum: Tensor::zeros([1], device),
+        parts: Vec::new(),
     };
-    model.visit(&mut squares);
-    squares.sum.sqrt()
+    model.visit(&mut all);
+    sum_of_squares(all.parts, device).sqrt()
 }
 
-struct Squares<'a, B: AutodiffBackend> {
+/// Collects the flattened gradients, `[count]` each.
+struct Flat<'a, B: AutodiffBackend> {
     grads: &'a GradientsParams,
-    sum: Tensor<B::InnerBackend, 1>,
+    parts: Vec<Tensor<B::InnerBackend, 1>>,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
+impl<B: AutodiffBackend> ModuleVisitor<B> for Flat<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if let Some(grad) = self.grads.get::<B::InnerBackend, D>(param.id) {
             let count = grad.shape().num_elements();
-            self.sum = self.sum.clone() + sum_of_squares(grad.reshape([count]));
+            self.parts.push(grad.reshape([count]));
         }
     }
 }

@@ -142,6 +142,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         precision
             .check::<B>(&device)
             .map_err(|error| error.within("train"))?;
+        precision.set_up();
         let [training, validation] = sequences(&config, corpus)?;
         clear_graphs::<B>(&device);
         B::seed(&device, derive_seed(config.train.seed, &[INIT]));

@@ -227,7 +227,6 @@ impl ExperimentArgs {
             ("--new-data", new_data),
             ("--tokenizer", self.data.tokenizer.clone()),
             ("--backend", other.map(|kind| kind.to_string())),
-            ("--gpu", self.backend.gpu.map(|gpu| gpu.to_string())),
         ];
         options.extend(
             single
@@ -236,6 +235,7 @@ impl ExperimentArgs {
         );
         let arguments = options.into_iter();
         let arguments = arguments.flat_map(|(option, value)| [option.to_owned(), value]);
+        let arguments = arguments.chain(self.backend.place());
         command(program, arguments)
     }
 }

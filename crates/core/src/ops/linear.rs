@@ -19,13 +19,10 @@ impl<B: Backend> Linear<B> {
     /// Maps `[batch, time, d_in]` to `[batch, time, d_out]`.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let [batch, time, d_in] = x.dims();
-        let y = product(x.reshape([batch * time, d_in]), self.weight.val());
+        let (x, weight) = (x.reshape([batch * time, d_in]), self.weight.val());
         let y = match &self.bias {
-            // In bf16, each use of the bias is rounded, so that the gradients of all uses are summed in f32. Each use
-            // has one sum over all tokens.
-            Some(bias) if y.dtype() == DType::BF16 => y + narrow(bias.val()).unsqueeze(),
-            Some(bias) => y + bias.val().unsqueeze(),
-            None => y,
+            Some(bias) => affine(x, weight, bias.val()),
+            None => product(x, weight),
         };
         let d_out = y.dims()[1];
         y.reshape([batch, time, d_out])
@@ -42,10 +39,26 @@ pub fn project<B: Backend>(x: Tensor<B, 3>, weight: Tensor<B, 2>) -> Tensor<B, 3
     product(x.reshape([batch * time, d_in]), weight).reshape([batch, time, d_out])
 }
 
+/// x · w + b for x `[rows, d_in]`, w `[d_in, d_out]` and b `[d_out]`: `[rows, d_out]`.
+fn affine<B: Backend>(x: Tensor<B, 2>, w: Tensor<B, 2>, b: Tensor<B, 1>) -> Tensor<B, 2> {
+    let bf16 = Precision::now() == Precision::Bf16;
+    kernels::linear(x, w, b, bf16).unwrap_or_else(|(x, w, b)| {
+        let y = product(x, w);
+        match y.dtype() {
+            // Each use of the bias is rounded, so that the gradients of all uses are summed in f32. Each use has one
+            // sum over all tokens.
+            DType::BF16 => y + narrow(b).unsqueeze(),
+            _ => y + b.unsqueeze(),
+        }
+    })
+}
+
 /// x · w: `[rows, d_in]` by `[d_in, d_out]` to `[rows, d_out]`.
 pub fn product<B: Backend>(x: Tensor<B, 2>, w: Tensor<B, 2>) -> Tensor<B, 2> {
     match Precision::now() {
-        Precision::F32 => kernels::product(x, w).unwrap_or_else(|[x, w]| x.matmul(w)),
+        Precision::F32 | Precision::Tf32 => {
+            kernels::product(x, w).unwrap_or_else(|[x, w]| x.matmul(w))
+        }
         Precision::Bf16 => matmul(x, w),
     }
 }

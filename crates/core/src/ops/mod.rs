@@ -14,3 +14,5 @@ pub mod norm;
 pub mod optimizer;
 pub mod precision;
 pub mod sinkhorn;
+
+pub use residual_zoo_kernels::profile;

@@ -1,20 +1,21 @@
-//! Steps of the optimizers, one parameter at a time.
+//! Steps of the optimizers.
 
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
-pub use residual_zoo_kernels::AdamW;
+pub use residual_zoo_kernels::{AdamW, State};
 
-/// Takes one AdamW step. `before` is the parameter x, its moments m and v and the gradient, all `[count]`. Returns the
-/// new x, m and v.
-pub fn adamw<B: Backend>(step: AdamW, before: [Tensor<B, 1>; 4]) -> [Tensor<B, 1>; 3] {
-    kernels::adamw(step, before).unwrap_or_else(|before| adamw_plain(step, before))
+/// Takes one AdamW step of each parameter. Returns x, m and v after it.
+pub fn adamw<B: Backend>(steps: Vec<(AdamW, State<B>)>) -> Vec<[Tensor<B, 1>; 3]> {
+    kernels::adamw(steps).unwrap_or_else(|steps| {
+        let after = steps
+            .into_iter()
+            .map(|(step, state)| adamw_plain(step, state));
+        after.collect()
+    })
 }
 
-/// [`adamw`], term by term.
-pub fn adamw_plain<B: Backend>(
-    step: AdamW,
-    [x, m, v, grad]: [Tensor<B, 1>; 4],
-) -> [Tensor<B, 1>; 3] {
+/// [`adamw`] of one parameter, term by term.
+pub fn adamw_plain<B: Backend>(step: AdamW, [x, m, v, grad]: State<B>) -> [Tensor<B, 1>; 3] {
     let AdamW { beta_1, beta_2, .. } = step;
     let correction = |beta: f64| 1.0 - beta.powf(step.time as f64);
     let grad = grad * step.scale;
@@ -40,7 +41,10 @@ pub fn sgd<B: Backend>(
     [x - m.clone() * step.lr, m]
 }
 
-/// Σ x_i² of x `[count]`, as `[1]`.
-pub fn sum_of_squares<B: Backend>(x: Tensor<B, 1>) -> Tensor<B, 1> {
-    kernels::sum_of_squares(x).unwrap_or_else(|x| x.square().sum())
+/// Σ x_i² over all elements of all `parts` `[count]`, as `[1]`.
+pub fn sum_of_squares<B: Backend>(parts: Vec<Tensor<B, 1>>, device: &B::Device) -> Tensor<B, 1> {
+    kernels::sum_of_squares(parts).unwrap_or_else(|parts| {
+        let squares = parts.into_iter().map(|x| x.square().sum());
+        squares.fold(Tensor::zeros([1], device), |sum, part| sum + part)
+    })
 }

@@ -16,10 +16,12 @@ use crate::ConfigError;
 /// The number format of matrix products and attention in training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Precision {
-    /// 32-bit floating point. On CUDA, the factors of products are rounded to TF32
+    /// 32-bit floating point. On the backend `cuda`, the factors of products are rounded to TF32
     /// ([`product_roundoff`]).
     #[default]
     F32,
+    /// `F32`, with the factors of products rounded to 11 bits, on NVIDIA GPUs with tensor cores.
+    Tf32,
     /// bfloat16, which has the range of `F32` and 8 bits of precision. Weights, moments, sums of gradients, norms,
     /// softmax statistics, the loss and checkpoints stay `F32`, and so do validation and generation.
     Bf16,
@@ -49,6 +51,12 @@ impl Precision {
         pass()
     }
 
+    /// Makes the products of f32 numbers of this process round their factors to TF32, or not, where a backend can do
+    /// both.
+    pub fn set_up(self) {
+        kernels::allow_tf32(self == Self::Tf32);
+    }
+
     /// Checks that the backend has products in this precision.
     ///
     /// # Errors
@@ -63,6 +71,9 @@ impl Precision {
                  `train` the option --allow-config-change"
                     .to_owned()
             }
+            Self::Tf32 if !name.contains("cuda") => {
+                format!("the device of the backend {name} has no products in TF32; use F32")
+            }
             Self::Bf16 if !B::supports_dtype(device, DType::BF16) => {
                 format!(
                     "the device of the backend {name} has no arithmetic in bf16; use F32, or --backend tch"
@@ -70,7 +81,7 @@ impl Precision {
             }
             _ => return Ok(()),
         };
-        let problem = format!("is Bf16, but {problem}");
+        let problem = format!("is {self:?}, but {problem}");
         Err(ConfigError::new("precision", problem))
     }
 }
@@ -78,7 +89,7 @@ impl Precision {
 /// a · b in the precision of this pass: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes.
 pub fn matmul<B: Backend, const D: usize>(a: Tensor<B, D>, b: Tensor<B, D>) -> Tensor<B, D> {
     match Precision::now() {
-        Precision::F32 => a.matmul(b),
+        Precision::F32 | Precision::Tf32 => a.matmul(b),
         Precision::Bf16 => {
             kernels::bf16_product(a, b).unwrap_or_else(|[a, b]| widen(narrow(a).matmul(narrow(b))))
         }
@@ -108,7 +119,7 @@ pub fn product_roundoff<B: Backend>(device: &B::Device) -> f64 {
 /// Converts x to the precision of this pass, for products and attention.
 pub fn narrow<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     match Precision::now() {
-        Precision::F32 => x,
+        Precision::F32 | Precision::Tf32 => x,
         Precision::Bf16 => x.cast(FloatDType::BF16),
     }
 }

@@ -1,20 +1,36 @@
-//! Flash attention of PyTorch for CPUs.
+//! PyTorch's attention: its flash attention on CPUs, and on CUDA the fastest kernel that PyTorch finds.
+
+use std::sync::LazyLock;
 
 use burn::backend::LibTorch;
 use burn_tch::TchTensor;
 use tch::{Device, Kind, Tensor};
 
 use super::Attention;
+use crate::graph::Graph;
 use crate::op::Op;
 
-/// The inputs of the backward pass: q, k, v, the result, log Σ exp of the scores of each row, and the mask.
+/// The inputs of the backward pass.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub enum Kept {
+    /// On a CPU.
+    Flash(Flash),
+    /// On CUDA.
+    Graph(Graph<3>),
+}
+
+/// q, k, v, the result, log Σ exp of the scores of each row, and the mask.
+#[derive(Clone, Debug)]
+pub struct Flash {
     qkv: [TchTensor; 3],
     y: TchTensor,
     log_z: TchTensor,
     mask: Option<TchTensor>,
 }
+
+/// Whether the tests ask for the form for CUDA on a CPU, by `RESIDUAL_ZOO_ATTENTION=graph`.
+static GRAPH: LazyLock<bool> =
+    LazyLock::new(|| std::env::var_os("RESIDUAL_ZOO_ATTENTION").is_some_and(|v| v == "graph"));
 
 impl Attention {
     /// Whether the kernel's causal mask is right. It counts from the first key, so it is right for whole sequences
@@ -22,7 +38,7 @@ impl Attention {
     fn fits(&self, q: &Tensor, k: &Tensor) -> bool {
         let (new, all) = (q.size()[2], k.size()[2]);
         let whole = new == all || new == 1 || !self.causal;
-        q.device() == Device::Cpu && self.dropout.is_none() && whole
+        self.dropout.is_none() && whole
     }
 
     /// Whether the kernel itself masks later keys.
@@ -53,7 +69,58 @@ impl Attention {
         })
     }
 
-    fn flash(&self, qkv: [TchTensor; 3]) -> (TchTensor, Kept) {
+    fn forward_of(&self, qkv: [TchTensor; 3]) -> (TchTensor, Kept) {
+        match qkv[0].tensor.device() {
+            Device::Cpu if !*GRAPH => {
+                let (y, kept) = self.flash(qkv);
+                (y, Kept::Flash(kept))
+            }
+            _ => {
+                let (y, kept) = self.by_graph(qkv);
+                let kept = kept.hold(&y);
+                (y, Kept::Graph(kept))
+            }
+        }
+    }
+
+    fn backward_of(&self, kept: Kept, grad: TchTensor) -> [Tensor; 3] {
+        match kept {
+            Kept::Flash(kept) => self.flash_backward(kept, grad),
+            Kept::Graph(kept) => kept.backward(&grad).map(|d| d.tensor),
+        }
+    }
+
+    /// With the gradient of PyTorch's own graph. The crate `tch` lacks the forward function of one of the kernels for
+    /// CUDA, and the backward function of another.
+    fn by_graph(&self, qkv: [TchTensor; 3]) -> (TchTensor, Graph<3>) {
+        let [q, k, _] = qkv.each_ref().map(|x| &x.tensor);
+        let mask = self.mask(q, k).map(|mask| mask.tensor);
+        let causal = self.causal && mask.is_none() && q.size()[2] > 1;
+        let kind = q.kind();
+        Graph::of(qkv, |[q, k, v]| match mask {
+            // Rounded to bf16, the bias of ALiBi would lose distant positions, so the scores are f32.
+            Some(mask) => {
+                let [q, k, v] = [q, k, v].map(|x| x.to_kind(mask.kind()));
+                let mask = Some(mask);
+                let y = Tensor::scaled_dot_product_attention(
+                    &q, &k, &v, mask, 0.0, false, self.scale, false,
+                );
+                y.to_kind(kind)
+            }
+            None => Tensor::scaled_dot_product_attention(
+                q,
+                k,
+                v,
+                None::<Tensor>,
+                0.0,
+                causal,
+                self.scale,
+                false,
+            ),
+        })
+    }
+
+    fn flash(&self, qkv: [TchTensor; 3]) -> (TchTensor, Flash) {
         // The kernel reads the elements of a head in sequence.
         let qkv = qkv.map(|x| match x.tensor.stride()[3] {
             1 => x,
@@ -71,7 +138,7 @@ impl Attention {
             self.scale,
         );
         let [y, log_z] = [y, log_z].map(TchTensor::new);
-        let kept = Kept {
+        let kept = Flash {
             qkv,
             y: y.clone(),
             log_z,
@@ -80,7 +147,7 @@ impl Attention {
         (y, kept)
     }
 
-    fn flash_backward(&self, kept: Kept, grad: TchTensor) -> [Tensor; 3] {
+    fn flash_backward(&self, kept: Flash, grad: TchTensor) -> [Tensor; 3] {
         let [q, k, v] = kept.qkv.each_ref().map(|x| &x.tensor);
         let grad = grad.tensor.to_kind(q.kind());
         let grad = match grad.stride()[3] {
@@ -111,11 +178,11 @@ impl Op<LibTorch, 3> for Attention {
     }
 
     fn forward(&self, qkv: [TchTensor; 3]) -> (TchTensor, Kept) {
-        self.flash(qkv)
+        self.forward_of(qkv)
     }
 
     fn backward(&self, kept: Kept, grad: TchTensor) -> [TchTensor; 3] {
-        self.flash_backward(kept, grad).map(TchTensor::new)
+        self.backward_of(kept, grad).map(TchTensor::new)
     }
 }
 
@@ -128,7 +195,7 @@ impl Op<LibTorch, 1> for Attention {
 
     fn forward(&self, [qkv]: [TchTensor; 1]) -> (TchTensor, Kept) {
         let heads = qkv.tensor.size()[1] / 3;
-        self.flash([0, 1, 2].map(|i| {
+        self.forward_of([0, 1, 2].map(|i| {
             let part = qkv.tensor.narrow(1, i * heads, heads);
             TchTensor::from_existing(part, qkv.storage.clone())
         }))
@@ -136,7 +203,7 @@ impl Op<LibTorch, 1> for Attention {
 
     fn backward(&self, kept: Kept, grad: TchTensor) -> [TchTensor; 1] {
         // Joins the gradients in the memory order of `[batch, time, heads, d]`, which the layer before needs.
-        let all = self.flash_backward(kept, grad).map(|d| d.transpose(1, 2));
+        let all = self.backward_of(kept, grad).map(|d| d.transpose(1, 2));
         [TchTensor::new(Tensor::cat(&all, 2).transpose(1, 2))]
     }
 }

@@ -1,0 +1,294 @@
+#!/usr/bin/env python3
+r"""Asks a GPU machine numbered questions about speed and correctness. Each has a limit of seconds.
+
+    python benches/gpu/ask.py --tch PROGRAM --tests TESTS --out OUT          # all questions, in order of worth
+    python benches/gpu/ask.py --tch PROGRAM --out OUT --only gpt2,models
+    python benches/gpu/ask.py --tch PROGRAM --tests TESTS --out OUT --try    # tiny sizes, on a CPU
+
+PROGRAM is the program with the feature `tch`, and TESTS its test binary `backends` (docs/backends.md builds both).
+Either may be packed (`.xz`). `--cuda PROGRAM` is a program with the feature `cuda`. The Python that runs this script
+needs PyTorch of the version that PROGRAM was built for. Run it in the repository's root.
+
+Every answer is a line of OUT/answers.jsonl, written as soon as it is known. `benches/gpu/tables.py OUT` makes the
+tables of docs/performance.md from it.
+"""
+
+import argparse
+import json
+import lzma
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+# The models that are compared: a file, or a connection around GPT-2.
+FILES = {
+    "gpt2": "gpt2/bench-124m",
+    "rmt": "rmt/bench-134m",
+    "laurel": "laurel/bench-126m",
+    "tokenformer": "tokenformer/bench-150m",
+}
+CONNECTIONS = {
+    "static hyper": "PerSublayer(Hyper(n: 4, dynamic: false, norm: Scale))",
+    "hyper": "PerSublayer(Hyper(n: 4, norm: Scale))",
+    "mhc": "PerSublayer(Mhc(n: 4))",
+    "attention residual in blocks": "PerSublayer(AttentionResidual(block: 4))",
+}
+GPT2 = "Gpt2(n_layer: 12, n_head: 12, width: 768, context: 1024)"
+# With --try, a small model takes the place of each.
+TINY = {
+    "gpt2": "Gpt2(n_layer: 2, n_head: 2, width: 32, context: 64)",
+    "rmt": "Rmt(n_layer: 2, d_k: 8, d_v: 8, rank: 4, context: 64)",
+    "laurel": "Composed(layers: [Gpt2(n_layer: 2, n_head: 2, width: 32, context: 64)], connection: PerLayer(Laurel()))",
+    "tokenformer": "TokenFormer(n_layer: 2, context: 64)",
+}
+
+
+class Machine:
+    def __init__(self, args):
+        self.args, self.out = args, args.out
+        self.device = "cpu" if args.tiny else "cuda"
+        self.zoo_device = ["--cpu"] if args.tiny else []
+        self.ids = 300 if args.tiny else 50257
+        self.answers = (args.out / "answers.jsonl").open("a")
+        lib = Path(torch.__file__).parent / "lib"
+        self.env = os.environ | {"LD_LIBRARY_PATH": f"{lib}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+
+    def program(self, path):
+        """The path of a program, unpacked if necessary."""
+        if path is None or path.suffix != ".xz":
+            return path
+        place = self.out.resolve() / path.stem
+        if not place.exists():
+            place.write_bytes(lzma.open(path).read())
+            place.chmod(0o755)
+        return place
+
+    def run(self, question, name, limit, words, env=(), read=None):
+        """Runs a command, and writes its answer. `read` takes the path of its JSON, and the text that it printed."""
+        path = self.out / f"{question}-{name.replace(' ', '-').replace('/', '-')}"
+        words = [str(word).replace("{json}", str(path.with_suffix(".json"))) for word in words]
+        start = time.monotonic()
+        with path.with_suffix(".log").open("w") as log:
+            child = subprocess.Popen(
+                words, stdout=log, stderr=subprocess.STDOUT, env=self.env | dict(env), start_new_session=True
+            )
+            try:
+                status = child.wait(limit)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+                status = "too long"
+        answer = {"question": question, "name": name, "status": status, "seconds": round(time.monotonic() - start, 1)}
+        log = path.with_suffix(".log").read_text(errors="replace")
+        try:
+            answer |= (read or read_json)(path.with_suffix(".json"), log)
+        except (OSError, ValueError, KeyError, IndexError) as error:
+            answer["unread"] = str(error)
+        if status != 0:
+            answer["end"] = log[-600:]
+        self.answers.write(json.dumps(answer) + "\n")
+        self.answers.flush()
+        shown = {k: (f"{v:.4g}" if isinstance(v, float) else v) for k, v in answer.items() if k not in ("end", "question", "kernels")}
+        print(question, *(f"{k}={v}" for k, v in shown.items() if k != "name"), name, sep="  ", flush=True)
+        if status != 0:
+            print("   ", log[-300:].replace("\n", "\n    "), flush=True)
+        return answer
+
+    def torch_step(self, question, name, limit, *options):
+        sizes = {"layers": 12, "heads": 12, "width": 768, "time": 1024, "batch": 8}
+        if self.args.tiny:
+            sizes = {"layers": 2, "heads": 2, "width": 32, "time": 64, "batch": 2}
+        words = [sys.executable, ROOT / "benches/pytorch_step.py", "--vocabulary", self.ids, "--bias"]
+        for field, value in sizes.items():
+            words += [f"--{field}", value]
+        words += ["--device", self.device, "--warmup", 3, "--steps", 10, "--json", "{json}", *options]
+        return self.run(question, name, limit, words)
+
+    def zoo_step(self, question, limit, model, precision, *fields, name=None, backend="tch", env=(), read=None):
+        program = self.args.cuda if backend == "cuda" else self.args.tch
+        words = [program, "bench", f"experiments/{FILES[model]}.ron", "--backend", backend, *self.zoo_device]
+        words += ["--warmup", 3, "--steps", 10, "--json", "{json}"]
+        if self.args.tiny:
+            precision = "F32" if precision == "Tf32" else precision
+            given = any(field.startswith("model=") for field in fields)
+            fields = [*fields, "train.batch=2"] + [f"model={TINY[model]}"] * (not given)
+        for field in [*self.text(), f"train.precision={precision}", *fields]:
+            words += ["--set", field]
+        return self.run(question, f"{name or model}, {precision}", limit, words, env, read)
+
+    def text(self):
+        """The fields of a random text with this many token ids, which are its characters."""
+        path = self.out / "ids.txt"
+        if not path.exists():
+            letters = [chr(0x10000 + i) for i in range(self.ids)]
+            path.write_text("".join(letters + random.Random(1).choices(letters, k=500_000)))
+        return [f'data.source=Path("{path}")', "data.tokenizer=Chars", f'data.cache="{self.out / "tokens"}"']
+
+
+def read_json(path, _):
+    found = json.loads(path.read_text())
+    found = found[0] if isinstance(found, list) else found
+    keys = ("step", "fastest", "slowest", "forward", "backward", "optimizer", "data", "memory", "product", "copy")
+    return {key: found[key] for key in keys if found.get(key) is not None}
+
+
+def gpt2(m):
+    """A step of GPT-2 124M, 8 x 1024 tokens, in three precisions, against PyTorch on the same machine."""
+    m.torch_step("gpt2", "PyTorch, Tf32", 60, "--form", "fused", "--tf32")
+    m.torch_step("gpt2", "PyTorch, Bf16", 60, "--form", "bf16")
+    for precision in ("Tf32", "Bf16", "F32"):
+        m.zoo_step("gpt2", 60, "gpt2", precision, name="zoo")
+    m.torch_step("gpt2", "PyTorch, F32", 60, "--form", "fused")
+
+
+def compiled(m):
+    """The same step in PyTorch with torch.compile."""
+    for precision, options in (("Bf16", ["--form", "bf16"]), ("Tf32", ["--form", "fused", "--tf32"])):
+        m.torch_step("compiled", f"PyTorch compiled, {precision}", 120, "--compile", *options)
+
+
+def profile(m):
+    """Which kernels take the time of a step."""
+    for precision in ("Bf16", "Tf32"):
+        for model in FILES:
+            trace = m.out / f"trace-{model}-{precision}.json"
+            env = {"RESIDUAL_ZOO_PROFILE": str(trace)}
+            m.zoo_step("profile", 60, model, precision, env=env, read=lambda path, log: read_json(path, log) | kernels(trace))
+
+
+def kernels(trace):
+    """The milliseconds and the launches of each kernel of a trace, the longest first, and the time without one."""
+    events = json.loads(trace.read_text())["traceEvents"]
+    on_gpu = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+    kind = on_gpu or [e for e in events if e.get("cat") == "cpu_op"]
+    total = {}
+    for event in kind:
+        count, time = total.get(event["name"][:150], (0, 0.0))
+        total[event["name"][:150]] = (count + 1, time + event["dur"] / 1e3)
+    longest = sorted(total.items(), key=lambda item: -item[1][1])[:40]
+    first = min((e["ts"] for e in kind), default=0)
+    last = max((e["ts"] + e["dur"] for e in kind), default=0)
+    busy = sum(e["dur"] for e in kind)
+    trace.unlink()
+    return {
+        "span_ms": (last - first) / 1e3,
+        "busy_ms": busy / 1e3,
+        "launches": len(kind),
+        "kernels": [[name, count, round(time, 3)] for name, (count, time) in longest],
+    }
+
+
+def large(m):
+    """A step of GPT-2 124M with 32 x 1024 tokens in bf16."""
+    batch = [] if m.args.tiny else ["--batch", 32]
+    m.torch_step("large", "PyTorch, Bf16", 60, "--form", "bf16", *batch)
+    m.zoo_step("large", 60, "gpt2", "Bf16", *([] if m.args.tiny else ["train.batch=32"]), name="zoo")
+
+
+def models(m):
+    """A step of the other architectures and connections at 124M to 150M parameters, against the zoo's GPT-2."""
+    for precision in ("Tf32", "Bf16"):
+        for model in FILES:
+            m.zoo_step("models", 60, model, precision)
+        for name, connection in CONNECTIONS.items():
+            layers = TINY["gpt2"] if m.args.tiny else GPT2
+            composed = f"model=Composed(layers: [{layers}], connection: {connection})"
+            m.zoo_step("models", 60, "gpt2", precision, composed, name=name)
+
+
+def references(m):
+    """The reference cases in f32, parity with Flex, and the bound of bf16."""
+    if m.args.tests is None:
+        print("references: left out, because --tests is not given")
+        return
+    env = {"ZOO_BACKENDS": "tch", "RUST_BACKTRACE": "0"}
+
+    def results(_, log):
+        return {"passed": log.count("... ok"), "failed": log.count("... FAILED")}
+
+    words = [m.args.tests, "--nocapture", "--test-threads", "8"]
+    m.run("references", "all", 300, words, env, results)
+
+
+def repeats(m):
+    """Two runs of 300 steps: how far apart they end; and the same, killed and resumed, with deterministic kernels."""
+    size = ["model.n_layer=2", "model.context=64", "train.batch=4"] if m.args.tiny else []
+    steps = 30 if m.args.tiny else 300
+
+    def train(name, *more, resume=False, kill=None, fields=()):
+        run = m.out / f"run-{name}"
+        words = [m.args.tch, "train", "--backend", "tch", *m.zoo_device, "--no-tui"]
+        if resume:
+            words += ["--resume", run]
+        else:
+            words += ["gpt2/shakespeare-cpu", "--data", m.args.data, "--run", run, *more]
+            common = [f"train.steps={steps}", f"train.validate_every={steps // 3}", "train.log_every=10"]
+            for field in [*common, *size, *fields]:
+                words += ["--set", field]
+        return m.run("repeats", name + " resumed" * resume, kill or 100, words, read=lambda *_: last_rows(run))
+
+    for deterministic in ("false", "true"):
+        fields = [f"train.deterministic={deterministic}"]
+        train(f"first {deterministic}", fields=fields)
+        train(f"second {deterministic}", fields=fields)
+        train(f"killed {deterministic}", fields=fields, kill=4)
+        train(f"killed {deterministic}", resume=True)
+
+
+def last_rows(run):
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    trained = [row for row in rows if row.get("train_loss", row.get("loss")) is not None]
+    last = trained[-1]
+    keep = ("step", "loss", "train_loss", "grad_norm", "valid_loss", "validation_loss")
+    return {"rows": len(rows)} | {f"last_{k}": last[k] for k in keep if last.get(k) is not None}
+
+
+def cuda(m):
+    """Burn's own CUDA backend: a step of GPT-2 124M."""
+    if m.args.cuda is None:
+        print("cuda: left out, because --cuda is not given")
+        return
+    for precision in ("F32", "Bf16"):
+        m.zoo_step("cuda", 120, "gpt2", precision, name="zoo", backend="cuda")
+
+
+QUESTIONS = {f.__name__: f for f in (gpt2, references, models, compiled, profile, large, repeats, cuda)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tch", type=Path, required=True, metavar="PROGRAM")
+    parser.add_argument("--cuda", type=Path, metavar="PROGRAM")
+    parser.add_argument("--tests", type=Path, metavar="TESTS")
+    parser.add_argument("--data", type=Path, help="a text for the training runs", metavar="TEXT")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", default=",".join(QUESTIONS), help=f"some of: {','.join(QUESTIONS)}")
+    parser.add_argument("--try", dest="tiny", action="store_true", help="tiny sizes on a CPU")
+    args = parser.parse_args()
+    names = args.only.split(",")
+    for name in names:
+        if name not in QUESTIONS:
+            parser.error(f"there is no question {name!r}; choose some of: {', '.join(QUESTIONS)}")
+    if not args.tiny and not torch.cuda.is_available():
+        parser.error("PyTorch finds no GPU; --try runs the questions at tiny sizes on the CPU")
+    args.out.mkdir(parents=True, exist_ok=True)
+    machine = Machine(args)
+    args.tch, args.cuda, args.tests = (machine.program(path) for path in (args.tch, args.cuda, args.tests))
+    card = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    machine.answers.write(json.dumps({"question": "machine", "card": card, "torch": torch.__version__}) + "\n")
+    print(card, torch.__version__, flush=True)
+    for name in names:
+        start = time.monotonic()
+        QUESTIONS[name](machine)
+        print(f"-- {name}: {time.monotonic() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

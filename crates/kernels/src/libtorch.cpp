@@ -1,0 +1,112 @@
+// Functions of LibTorch that the crate tch has no binding for. Each returns null, or a message that the caller frees.
+
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
+#include <c10/core/GradMode.h>
+#include <cstring>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
+#include <vector>
+
+typedef at::Tensor *tensor;
+
+template <class F> static char *guarded(F f) {
+  try {
+    f();
+    return nullptr;
+  } catch (const std::exception &e) {
+    return strdup(e.what());
+  }
+}
+
+static std::vector<at::Tensor> all(tensor *list, int count) {
+  std::vector<at::Tensor> tensors;
+  for (int i = 0; i < count; ++i) tensors.push_back(*list[i]);
+  return tensors;
+}
+
+extern "C" {
+
+// The gradients of `leaves` for the gradient `grad` of `y`.
+char *zoo_gradients(tensor y, tensor grad, tensor *leaves, int count, tensor *out) {
+  return guarded([&] {
+    auto grads = torch::autograd::grad({*y}, all(leaves, count), {*grad});
+    for (int i = 0; i < count; ++i) out[i] = new at::Tensor(grads[i]);
+  });
+}
+
+// A step of AdamW on `count` parameters, in place. `step` is the number of the step, and the gradients are divided by
+// `inverse_scale`; both are f32 on the device of the parameters.
+char *zoo_adamw(tensor *x, tensor *grad, tensor *m, tensor *v, int count, tensor step, tensor inverse_scale, double lr,
+                double beta_1, double beta_2, double decay, double eps) {
+  return guarded([&] {
+    c10::NoGradGuard guard;
+    std::vector<at::Tensor> steps(count, *step);
+    std::optional<at::Tensor> scale;
+    if (inverse_scale) scale = *inverse_scale;
+    at::_fused_adamw_(all(x, count), all(grad, count), all(m, count), all(v, count), {}, steps, lr, beta_1, beta_2, decay,
+                      eps, false, false, scale);
+  });
+}
+
+// The sum of squares of all elements of `count` tensors, as one number.
+char *zoo_sum_of_squares(tensor *parts, int count, tensor *out) {
+  return guarded([&] {
+    c10::NoGradGuard guard;
+    auto norms = at::stack(at::_foreach_norm(all(parts, count), 2));
+    out[0] = new at::Tensor(at::mul(norms, norms).sum().reshape({1}));
+  });
+}
+
+// Whether products and convolutions of f32 numbers on CUDA round their factors to TF32.
+char *zoo_allow_tf32(int allow) {
+  return guarded([&] {
+    at::globalContext().setAllowTF32CuBLAS(allow != 0);
+    at::globalContext().setAllowTF32CuDNN(allow != 0);
+  });
+}
+
+// Whether operations without a reproducible kernel fail, and the others take it.
+char *zoo_deterministic(int on) {
+  return guarded([&] {
+    at::globalContext().setDeterministicAlgorithms(on != 0, false);
+    at::globalContext().setDeterministicCuDNN(on != 0);
+  });
+}
+
+// The bytes of tensors on a GPU: now, the most since the last reset, and the most that the allocator reserved.
+char *zoo_memory(int gpu, int64_t *bytes) {
+  return guarded([&] {
+    auto stats = at::accelerator::getDeviceStats(gpu);
+    bytes[0] = stats.allocated_bytes[0].current;
+    bytes[1] = stats.allocated_bytes[0].peak;
+    bytes[2] = stats.reserved_bytes[0].peak;
+  });
+}
+
+// Returns free memory to the GPU, and restarts the search for the most bytes.
+char *zoo_reset_memory(int gpu) {
+  return guarded([&] {
+    at::accelerator::emptyCache();
+    at::accelerator::resetPeakStats(gpu);
+  });
+}
+
+// Starts a recording of the operations and of the GPU's kernels.
+char *zoo_start_profile() {
+  return guarded([&] {
+    using namespace torch::profiler::impl;
+    std::set<ActivityType> activities{ActivityType::CPU};
+    if (at::hasCUDA()) activities.insert(ActivityType::CUDA);
+    ProfilerConfig config(ProfilerState::KINETO, false, false, false, false, false);
+    torch::autograd::profiler::prepareProfiler(config, activities);
+    torch::autograd::profiler::enableProfiler(config, activities, {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION});
+  });
+}
+
+// Ends the recording, and writes it as a trace for Chrome's viewer.
+char *zoo_end_profile(const char *path) {
+  return guarded([&] { torch::autograd::profiler::disableProfiler()->save(path); });
+}
+}

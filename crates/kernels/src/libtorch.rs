@@ -1,0 +1,196 @@
+//! Functions of LibTorch that the crate `tch` has no binding for (`libtorch.cpp`).
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::{null, null_mut};
+
+use tch::{Kind, Tensor};
+use torch_sys::C_tensor;
+
+use crate::AdamW;
+
+unsafe extern "C" {
+    fn zoo_gradients(
+        y: *const C_tensor,
+        grad: *const C_tensor,
+        leaves: *const *const C_tensor,
+        count: c_int,
+        out: *mut *mut C_tensor,
+    ) -> *mut c_char;
+    fn zoo_adamw(
+        x: *const *const C_tensor,
+        grad: *const *const C_tensor,
+        m: *const *const C_tensor,
+        v: *const *const C_tensor,
+        count: c_int,
+        step: *const C_tensor,
+        inverse_scale: *const C_tensor,
+        lr: f64,
+        beta_1: f64,
+        beta_2: f64,
+        decay: f64,
+        eps: f64,
+    ) -> *mut c_char;
+    fn zoo_sum_of_squares(
+        parts: *const *const C_tensor,
+        count: c_int,
+        out: *mut *mut C_tensor,
+    ) -> *mut c_char;
+    fn zoo_allow_tf32(allow: c_int) -> *mut c_char;
+    fn zoo_deterministic(on: c_int) -> *mut c_char;
+    fn zoo_memory(gpu: c_int, bytes: *mut i64) -> *mut c_char;
+    fn zoo_reset_memory(gpu: c_int) -> *mut c_char;
+    fn zoo_start_profile() -> *mut c_char;
+    fn zoo_end_profile(path: *const c_char) -> *mut c_char;
+    fn free(pointer: *mut c_void);
+}
+
+/// The message of a failed call.
+fn result(message: *mut c_char) -> Result<(), String> {
+    if message.is_null() {
+        return Ok(());
+    }
+    // SAFETY: it is a string of C, which nothing else holds.
+    let text = unsafe { CStr::from_ptr(message) }
+        .to_string_lossy()
+        .into_owned();
+    // SAFETY: `strdup` allocated it.
+    unsafe { free(message.cast()) };
+    Err(text)
+}
+
+/// Panics if a call failed, as the crate `tch` does.
+fn check(message: *mut c_char) {
+    if let Err(text) = result(message) {
+        panic!("LibTorch: {text}");
+    }
+}
+
+/// The gradients of Σ y · grad by the leaves of the graph of `y`.
+pub(crate) fn gradients<const N: usize>(
+    y: &Tensor,
+    grad: &Tensor,
+    leaves: [Tensor; N],
+) -> [Tensor; N] {
+    let pointers = leaves.each_ref().map(Tensor::as_ptr);
+    let mut out = [null_mut(); N];
+    // SAFETY: the tensors live until it returns, and there is a place for each gradient.
+    check(unsafe {
+        zoo_gradients(
+            y.as_ptr(),
+            grad.as_ptr(),
+            pointers.as_ptr().cast(),
+            N as c_int,
+            out.as_mut_ptr(),
+        )
+    });
+    // SAFETY: each is a new tensor, which nothing else holds.
+    out.map(|x| unsafe { Tensor::from_ptr(x) })
+}
+
+/// Takes a step of AdamW on the parameters of one device: on x, m and v in place, with the gradient as the last tensor
+/// of each. The gradients may change too.
+pub(crate) fn adamw(step: AdamW, states: &[[&Tensor; 4]]) {
+    let Some([x, ..]) = states.first() else {
+        return;
+    };
+    let options = (Kind::Float, x.device());
+    let time = Tensor::full([1i64; 0], step.time as f64, options);
+    let inverse = (step.scale != 1.0).then(|| Tensor::full([1i64; 0], 1.0 / step.scale, options));
+    let [x, m, v, grad] = [0, 1, 2, 3].map(|i| {
+        let pointers = states.iter().map(|state| state[i].as_ptr());
+        pointers.collect::<Vec<_>>()
+    });
+    // SAFETY: the tensors live until it returns, and each list has the same number of them.
+    check(unsafe {
+        zoo_adamw(
+            x.as_ptr().cast(),
+            grad.as_ptr().cast(),
+            m.as_ptr().cast(),
+            v.as_ptr().cast(),
+            states.len() as c_int,
+            time.as_ptr(),
+            inverse.as_ref().map_or(null(), Tensor::as_ptr),
+            step.lr,
+            step.beta_1,
+            step.beta_2,
+            step.weight_decay,
+            step.eps,
+        )
+    });
+}
+
+/// The sum of squares of all elements of all tensors, `[1]`.
+pub(crate) fn sum_of_squares(parts: &[&Tensor]) -> Tensor {
+    let pointers: Vec<_> = parts.iter().map(|x| x.as_ptr()).collect();
+    let mut out = null_mut();
+    // SAFETY: the tensors live until it returns.
+    check(unsafe {
+        zoo_sum_of_squares(pointers.as_ptr().cast(), parts.len() as c_int, &raw mut out)
+    });
+    // SAFETY: it is a new tensor, which nothing else holds.
+    unsafe { Tensor::from_ptr(out) }
+}
+
+/// Says whether products and convolutions of f32 numbers on CUDA round their factors to TF32.
+pub(crate) fn allow_tf32(allow: bool) {
+    // SAFETY: it takes a number.
+    check(unsafe { zoo_allow_tf32(allow.into()) });
+}
+
+/// Says whether every operation takes a kernel whose result is the same in each run. An operation without such a
+/// kernel then fails. It holds for the whole process.
+pub fn deterministic(on: bool) {
+    // SAFETY: it takes a number.
+    check(unsafe { zoo_deterministic(on.into()) });
+}
+
+/// The number of GPUs that LibTorch finds.
+pub fn gpus() -> usize {
+    usize::try_from(tch::Cuda::device_count()).unwrap_or(0)
+}
+
+/// Starts a recording of the operations and of the GPU's kernels.
+pub(crate) fn start_profile() -> Result<(), String> {
+    // SAFETY: it takes nothing.
+    result(unsafe { zoo_start_profile() })
+}
+
+/// Ends the recording, and writes it to `path`, in the format of Chrome's and Perfetto's viewers.
+pub(crate) fn end_profile(path: &std::path::Path) -> Result<(), String> {
+    let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())
+        .map_err(|_| "the path has a zero byte".to_owned())?;
+    // SAFETY: the string lives until it returns.
+    result(unsafe { zoo_end_profile(path.as_ptr()) })
+}
+
+/// The memory of a GPU that this process holds, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuMemory {
+    /// Of tensors, now.
+    pub in_use: u64,
+    /// Of tensors, the most since [`reset_memory`].
+    pub peak: u64,
+    /// Of tensors and of free blocks that PyTorch keeps, the most since [`reset_memory`].
+    pub reserved: u64,
+}
+
+/// The memory of the GPU of this index; `None` without one.
+pub fn memory(gpu: usize) -> Option<GpuMemory> {
+    let mut bytes = [0; 3];
+    // SAFETY: there is a place for each number.
+    result(unsafe { zoo_memory(gpu as c_int, bytes.as_mut_ptr()) }).ok()?;
+    let [in_use, peak, reserved] = bytes.map(|bytes| u64::try_from(bytes).unwrap_or(0));
+    Some(GpuMemory {
+        in_use,
+        peak,
+        reserved,
+    })
+}
+
+/// Returns the free memory that PyTorch keeps to the GPUs, and restarts the search for the peak of one. Does nothing
+/// without a GPU.
+pub fn reset_memory(gpu: usize) {
+    // SAFETY: it takes a number. Without a GPU, the call fails and nothing is held.
+    let _ = result(unsafe { zoo_reset_memory(gpu as c_int) });
+}
