@@ -113,12 +113,17 @@ class Machine:
 
     def zoo_step(self, question, limit, model, precision, *fields, name=None, backend="tch", env=(), read=None):
         program = self.args.cuda if backend == "cuda" else self.args.tch
-        words = [program, "bench", f"experiments/{FILES[model]}.ron", "--backend", backend, *self.zoo_device]
-        words += ["--warmup", 3, "--steps", 10, "--json", "{json}"]
+        file = FILES.get(model, FILES["gpt2"])
+        if model in CONNECTIONS:
+            layers = TINY["gpt2"] if self.args.tiny else GPT2
+            fields = [*fields, f"model=Composed(layers: [{layers}], connection: {CONNECTIONS[model]})"]
+        elif self.args.tiny:
+            fields = [*fields, f"model={TINY[model]}"]
         if self.args.tiny:
             precision = "F32" if precision == "Tf32" else precision
-            given = any(field.startswith("model=") for field in fields)
-            fields = [*fields, "train.batch=2"] + [f"model={TINY[model]}"] * (not given)
+            fields = [*fields, "train.batch=2"]
+        words = [program, "bench", f"experiments/{file}.ron", "--backend", backend, *self.zoo_device]
+        words += ["--warmup", 3, "--steps", 10, "--json", "{json}"]
         for field in [*self.text(), f"train.precision={precision}", *fields]:
             words += ["--set", field]
         return self.run(question, f"{name or model}, {precision}", limit, words, env, read)
@@ -155,12 +160,14 @@ def compiled(m):
 
 
 def profile(m):
-    """Which kernels take the time of a step."""
-    for precision in ("Bf16", "Tf32"):
-        for model in FILES:
-            trace = m.out / f"trace-{model}-{precision}.json"
-            env = {"RESIDUAL_ZOO_PROFILE": str(trace)}
-            m.zoo_step("profile", 60, model, precision, env=env, read=lambda path, log: read_json(path, log) | kernels(trace))
+    """Which kernels take the time of a step in bf16."""
+    for model in [*FILES, *CONNECTIONS]:
+        trace = m.out / f"trace-{model.replace(' ', '-')}.json"
+        m.zoo_step(
+            "profile", 60, model, "Bf16",
+            env={"RESIDUAL_ZOO_PROFILE": str(trace)},
+            read=lambda path, log: read_json(path, log) | kernels(trace),
+        )
 
 
 def kernels(trace):
@@ -195,12 +202,8 @@ def large(m):
 def models(m):
     """A step of the other architectures and connections at 124M to 150M parameters, against the zoo's GPT-2."""
     for precision in ("Tf32", "Bf16"):
-        for model in FILES:
+        for model in [*FILES, *CONNECTIONS]:
             m.zoo_step("models", 60, model, precision)
-        for name, connection in CONNECTIONS.items():
-            layers = TINY["gpt2"] if m.args.tiny else GPT2
-            composed = f"model=Composed(layers: [{layers}], connection: {connection})"
-            m.zoo_step("models", 60, "gpt2", precision, composed, name=name)
 
 
 def references(m):

@@ -217,6 +217,7 @@ pub(crate) mod flex {
 mod libtorch {
     use burn::backend::LibTorch;
     use burn_tch::TchTensor;
+    use tch::Tensor;
 
     use super::Activation;
     use crate::op::Op;
@@ -229,6 +230,21 @@ mod libtorch {
                 _ => "none",
             }
         }
+
+        pub(crate) fn value(self, x: &Tensor) -> Tensor {
+            match self {
+                Self::Relu => x.relu(),
+                _ => x.gelu(self.form()),
+            }
+        }
+
+        /// The gradient of x for the gradient of the value.
+        pub(crate) fn gradient(self, x: &Tensor, grad: &Tensor) -> Tensor {
+            match self {
+                Self::Relu => x.threshold_backward(grad, 0.0),
+                _ => x.gelu_backward(grad, self.form()),
+            }
+        }
     }
 
     impl Op<LibTorch, 1> for Activation {
@@ -239,20 +255,12 @@ mod libtorch {
         }
 
         fn forward(&self, [x]: [TchTensor; 1]) -> (TchTensor, TchTensor) {
-            let y = match self {
-                Self::Relu => x.tensor.relu(),
-                _ => x.tensor.gelu(self.form()),
-            };
-            (TchTensor::new(y), x)
+            (TchTensor::new(self.value(&x.tensor)), x)
         }
 
         fn backward(&self, x: TchTensor, grad: TchTensor) -> [TchTensor; 1] {
             let grad = grad.tensor.to_kind(x.tensor.kind());
-            let grad = match self {
-                Self::Relu => x.tensor.threshold_backward(&grad, 0.0),
-                _ => x.tensor.gelu_backward(&grad, self.form()),
-            };
-            [TchTensor::new(grad)]
+            [TchTensor::new(self.gradient(&x.tensor, &grad))]
         }
     }
 }

@@ -28,9 +28,6 @@ pub fn bf16_product<B: Backend, const D: usize>(
 crate::op::no_kernel!(Bf16Product, 2, burn::backend::Flex, burn_flex::FlexTensor);
 
 #[cfg(feature = "tch")]
-pub(crate) use libtorch::to_kind;
-
-#[cfg(feature = "tch")]
 mod libtorch {
     use burn::backend::LibTorch;
     use burn_tch::TchTensor;
@@ -38,21 +35,20 @@ mod libtorch {
 
     use super::Bf16Product;
     use crate::op::Op;
+    use crate::product::libtorch::{Factors, to_kind};
 
     /// The inputs of the backward pass: a and b in bf16, and their original float types.
     #[derive(Clone, Debug)]
     pub struct Kept {
-        inputs: [TchTensor; 2],
+        factors: Pair,
         kinds: [Kind; 2],
     }
 
-    /// Converts `x` to `kind`. Without a conversion, PyTorch shares the memory, and so does the clone, which tells
-    /// Burn.
-    pub(crate) fn to_kind(x: TchTensor, kind: Kind) -> TchTensor {
-        match x.tensor.kind() == kind {
-            true => x,
-            false => TchTensor::new(x.tensor.to_kind(kind)),
-        }
+    /// Two matrices, or two stacks of matrices.
+    #[derive(Clone, Debug)]
+    enum Pair {
+        One(Factors),
+        Many([TchTensor; 2]),
     }
 
     impl Op<LibTorch, 2> for Bf16Product {
@@ -69,19 +65,33 @@ mod libtorch {
 
         fn forward(&self, inputs: [TchTensor; 2]) -> (TchTensor, Kept) {
             let kinds = inputs.each_ref().map(|x| x.tensor.kind());
-            let inputs = inputs.map(|x| to_kind(x, Kind::BFloat16));
-            let [a, b] = inputs.each_ref().map(|x| &x.tensor);
-            let result = TchTensor::new(a.matmul(b));
-            (result, Kept { inputs, kinds })
+            let (result, factors) = match inputs[0].tensor.dim() {
+                2 => {
+                    let factors = Factors::new(inputs, Kind::BFloat16);
+                    (factors.product(), Pair::One(factors))
+                }
+                _ => {
+                    let inputs = inputs.map(|x| to_kind(x, Kind::BFloat16));
+                    let [a, b] = inputs.each_ref().map(|x| &x.tensor);
+                    (TchTensor::new(a.matmul(b)), Pair::Many(inputs))
+                }
+            };
+            (result, Kept { factors, kinds })
         }
 
         fn backward(&self, kept: Kept, grad: TchTensor) -> [TchTensor; 2] {
-            let grad = to_kind(grad, Kind::BFloat16).tensor;
-            let [a, b] = kept.inputs.map(|x| x.tensor.transpose(-2, -1));
             let [of_a, of_b] = kept.kinds;
+            let [a, b] = match kept.factors {
+                Pair::One(factors) => factors.gradients(grad),
+                Pair::Many(inputs) => {
+                    let grad = to_kind(grad, Kind::BFloat16).tensor;
+                    let [a, b] = inputs.map(|x| x.tensor.transpose(-2, -1));
+                    [grad.matmul(&b), a.matmul(&grad)]
+                }
+            };
             [
-                to_kind(TchTensor::new(grad.matmul(&b)), of_a),
-                to_kind(TchTensor::new(a.matmul(&grad)), of_b),
+                to_kind(TchTensor::new(a), of_a),
+                to_kind(TchTensor::new(b), of_b),
             ]
         }
     }

@@ -36,6 +36,19 @@ char *zoo_gradients(tensor y, tensor grad, tensor *leaves, int count, tensor *ou
   });
 }
 
+// dx, dγ and dβ of a layer norm over the last axis; γ and β can be null.
+char *zoo_layer_norm_backward(tensor grad, tensor x, tensor mean, tensor factor, tensor gamma, tensor beta, tensor *out) {
+  return guarded([&] {
+    c10::NoGradGuard guard;
+    auto of = [](tensor t) { return t ? std::optional<at::Tensor>(*t) : std::nullopt; };
+    auto grads = at::native_layer_norm_backward(*grad, *x, {x->size(-1)}, *mean, *factor, of(gamma), of(beta),
+                                                {true, gamma != nullptr, beta != nullptr});
+    out[0] = new at::Tensor(std::get<0>(grads));
+    if (gamma) out[1] = new at::Tensor(std::get<1>(grads));
+    if (beta) out[2] = new at::Tensor(std::get<2>(grads));
+  });
+}
+
 // A step of AdamW on `count` parameters, in place. `step` is the number of the step, and the gradients are divided by
 // `inverse_scale`; both are f32 on the device of the parameters.
 char *zoo_adamw(tensor *x, tensor *grad, tensor *m, tensor *v, int count, tensor step, tensor inverse_scale, double lr,

@@ -3,8 +3,10 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 use torch_sys::C_tensor;
 
 use crate::AdamW;
@@ -15,6 +17,15 @@ unsafe extern "C" {
         grad: *const C_tensor,
         leaves: *const *const C_tensor,
         count: c_int,
+        out: *mut *mut C_tensor,
+    ) -> *mut c_char;
+    fn zoo_layer_norm_backward(
+        grad: *const C_tensor,
+        x: *const C_tensor,
+        mean: *const C_tensor,
+        factor: *const C_tensor,
+        gamma: *const C_tensor,
+        beta: *const C_tensor,
         out: *mut *mut C_tensor,
     ) -> *mut c_char;
     fn zoo_adamw(
@@ -88,6 +99,37 @@ pub(crate) fn gradients<const N: usize>(
     out.map(|x| unsafe { Tensor::from_ptr(x) })
 }
 
+/// A layer norm over the last axis: its inputs, and the mean and 1 / √(variance + ε) of each row.
+pub(crate) struct LayerNorm<'a> {
+    pub(crate) x: &'a Tensor,
+    pub(crate) gamma: Option<&'a Tensor>,
+    pub(crate) beta: Option<&'a Tensor>,
+    pub(crate) mean: &'a Tensor,
+    pub(crate) factor: &'a Tensor,
+}
+
+/// The gradients of the `N` inputs of a layer norm: of x, of γ and of β, as far as it has them.
+pub(crate) fn layer_norm_backward<const N: usize>(norm: &LayerNorm, grad: &Tensor) -> [Tensor; N] {
+    let pointer = |x: Option<&Tensor>| x.map_or(null(), Tensor::as_ptr);
+    let inputs = 1 + usize::from(norm.gamma.is_some()) + usize::from(norm.beta.is_some());
+    assert_eq!(inputs, N, "a gradient for each input");
+    let mut out = [null_mut(); N];
+    // SAFETY: the tensors live until it returns, and there is a place for each gradient.
+    check(unsafe {
+        zoo_layer_norm_backward(
+            grad.as_ptr(),
+            norm.x.as_ptr(),
+            norm.mean.as_ptr(),
+            norm.factor.as_ptr(),
+            pointer(norm.gamma),
+            pointer(norm.beta),
+            out.as_mut_ptr(),
+        )
+    });
+    // SAFETY: each is a new tensor, which nothing else holds.
+    out.map(|x| unsafe { Tensor::from_ptr(x) })
+}
+
 /// Takes a step of AdamW on the parameters of one device: on x, m and v in place, with the gradient as the last tensor
 /// of each. The gradients may change too.
 pub(crate) fn adamw(step: AdamW, states: &[[&Tensor; 4]]) {
@@ -132,10 +174,43 @@ pub(crate) fn sum_of_squares(parts: &[&Tensor]) -> Tensor {
     unsafe { Tensor::from_ptr(out) }
 }
 
+/// Whether products of f32 numbers on CUDA round their factors to TF32.
+static TF32: AtomicBool = AtomicBool::new(false);
+
 /// Says whether products and convolutions of f32 numbers on CUDA round their factors to TF32.
 pub(crate) fn allow_tf32(allow: bool) {
+    TF32.store(allow, Relaxed);
     // SAFETY: it takes a number.
     check(unsafe { zoo_allow_tf32(allow.into()) });
+}
+
+/// The number of elements that divides a row of numbers of this kind so that tensor cores read the row fast; `None` if
+/// tensor cores do not read it.
+pub(crate) fn unit(kind: Kind) -> Option<i64> {
+    match kind {
+        Kind::BFloat16 => Some(8),
+        Kind::Float if TF32.load(Relaxed) => Some(4),
+        _ => None,
+    }
+}
+
+/// Whether an operation takes its form for CUDA: on a GPU, and in tests everywhere, by `RESIDUAL_ZOO_OPS=cuda`.
+pub(crate) fn is_cuda(x: &Tensor) -> bool {
+    static EVERYWHERE: LazyLock<bool> =
+        LazyLock::new(|| std::env::var_os("RESIDUAL_ZOO_OPS").is_some_and(|v| v == "cuda"));
+    *EVERYWHERE || matches!(x.device(), Device::Cuda(_))
+}
+
+/// Does `work` with products whose factors keep all bits.
+pub(crate) fn in_f32<T>(work: impl FnOnce() -> T) -> T {
+    let allowed = TF32.load(Relaxed);
+    if !allowed {
+        return work();
+    }
+    allow_tf32(false);
+    let done = work();
+    allow_tf32(true);
+    done
 }
 
 /// Says whether every operation takes a kernel whose result is the same in each run. An operation without such a

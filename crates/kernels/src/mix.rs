@@ -225,4 +225,46 @@ mod flex {
 }
 
 #[cfg(feature = "tch")]
-crate::op::no_kernel!(Mix, 2, burn::backend::LibTorch, burn_tch::TchTensor);
+mod libtorch {
+    use burn::backend::LibTorch;
+    use burn_tch::TchTensor;
+    use tch::Tensor;
+
+    use super::Mix;
+    use crate::libtorch::{in_f32, is_cuda};
+    use crate::op::Op;
+
+    impl Op<LibTorch, 2> for Mix {
+        type Kept = [TchTensor; 2];
+
+        /// On a CPU, the sum over the streams is faster.
+        fn takes(&self, [_, h]: &[TchTensor; 2]) -> bool {
+            is_cuda(&h.tensor)
+        }
+
+        fn forward(&self, [a, h]: [TchTensor; 2]) -> (TchTensor, [TchTensor; 2]) {
+            let out = product(&a.tensor.transpose(2, 3), &h.tensor);
+            (TchTensor::new(out), [a, h])
+        }
+
+        fn backward(&self, [a, h]: [TchTensor; 2], grad: TchTensor) -> [TchTensor; 2] {
+            let (a, h, grad) = (a.tensor, h.tensor, grad.tensor);
+            let dh = product(&a, &grad);
+            let da = in_f32(|| h.matmul(&grad.transpose(2, 3)));
+            let shared = a.size()[..2] == [1, 1];
+            let da = match shared {
+                true => da.sum_dim_intlist([0i64, 1].as_slice(), true, da.kind()),
+                false => da,
+            };
+            [da, dh].map(TchTensor::new)
+        }
+    }
+
+    /// w · x for each position. The streams are f32, so no factor is rounded.
+    fn product(w: &Tensor, x: &Tensor) -> Tensor {
+        match x.size()[2] {
+            1 => w * x,
+            _ => in_f32(|| w.matmul(x)),
+        }
+    }
+}

@@ -284,28 +284,48 @@ pub(crate) mod flex {
 mod libtorch {
     use burn::backend::LibTorch;
     use burn_tch::TchTensor;
+    use tch::Tensor;
 
     use super::Norm;
-    use crate::graph::Graph;
+    use crate::libtorch::{self, LayerNorm};
     use crate::op::Op;
 
+    /// The inputs of the backward pass: the inputs, and the mean and 1 / √(variance + ε) of each row.
+    #[derive(Clone, Debug)]
+    pub struct Kept<const N: usize> {
+        inputs: [TchTensor; N],
+        rows: [TchTensor; 2],
+    }
+
     impl<const N: usize> Op<LibTorch, N> for Norm {
-        type Kept = Graph<N>;
+        type Kept = Kept<N>;
 
         fn takes(&self, _: &[TchTensor; N]) -> bool {
             self.centred
         }
 
-        fn forward(&self, inputs: [TchTensor; N]) -> (TchTensor, Graph<N>) {
-            Graph::of(inputs, |leaves| {
-                let width = leaves[0].size().last().copied().unwrap_or(1);
-                let (gamma, beta) = (leaves.get(1), leaves.get(2));
-                leaves[0].layer_norm([width], gamma, beta, self.eps, false)
-            })
+        fn forward(&self, inputs: [TchTensor; N]) -> (TchTensor, Kept<N>) {
+            let [x, gamma, beta] = [0, 1, 2].map(|i| inputs.get(i).map(|x| &x.tensor));
+            let x = x.unwrap_or_else(|| unreachable!("a norm has an input"));
+            let width = x.size().last().copied().unwrap_or(1);
+            let (y, mean, factor) = Tensor::native_layer_norm(x, [width], gamma, beta, self.eps);
+            let rows = [mean, factor].map(TchTensor::new);
+            (TchTensor::new(y), Kept { inputs, rows })
         }
 
-        fn backward(&self, kept: Graph<N>, grad: TchTensor) -> [TchTensor; N] {
-            kept.backward(&grad)
+        fn backward(&self, kept: Kept<N>, grad: TchTensor) -> [TchTensor; N] {
+            let [x, gamma, beta] = [0, 1, 2].map(|i| kept.inputs.get(i).map(|x| &x.tensor));
+            let x = x.unwrap_or_else(|| unreachable!("a norm has an input"));
+            let [mean, factor] = kept.rows.each_ref().map(|x| &x.tensor);
+            let grad = grad.tensor.to_kind(x.kind());
+            let norm = LayerNorm {
+                x,
+                gamma,
+                beta,
+                mean,
+                factor,
+            };
+            libtorch::layer_norm_backward::<N>(&norm, &grad).map(TchTensor::new)
         }
     }
 }

@@ -305,65 +305,158 @@ pub(crate) mod flex {
     }
 }
 
-#[cfg(feature = "tch")]
-crate::op::no_kernel!(Product, 2, burn::backend::LibTorch, burn_tch::TchTensor);
-
 #[cfg(feature = "flex")]
 crate::op::no_kernel!(Linear, 3, burn::backend::Flex, burn_flex::FlexTensor);
 
 #[cfg(feature = "tch")]
-mod libtorch {
+pub(crate) mod libtorch {
     use burn::backend::LibTorch;
     use burn_tch::TchTensor;
-    use tch::Kind;
+    use tch::{Kind, Tensor};
 
-    use super::Linear;
-    use crate::bf16::to_kind;
+    use super::{Linear, Product};
+    use crate::libtorch::{is_cuda, unit};
     use crate::op::Op;
+
+    /// x `[rows, d_in]` and w `[d_in, d_out]` as they are multiplied.
+    ///
+    /// Tensor cores are about four times slower if the rows of a matrix have no multiple of 16 bytes, as with GPT-2's
+    /// 50,257 token ids. On CUDA, such a w gets further columns of zeros, and the product is a view without them.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Factors {
+        x: TchTensor,
+        w: TchTensor,
+        d_out: i64,
+    }
+
+    impl Factors {
+        /// Whether w gets further columns.
+        pub(crate) fn pads(x: &Tensor, w: &Tensor, kind: Kind) -> bool {
+            let d_out = w.size()[1];
+            let is_large = d_out >= 1024 && x.size()[0] * w.size()[0] >= 1 << 16;
+            let ragged = unit(kind).is_some_and(|unit| d_out % unit != 0);
+            is_cuda(x) && is_large && ragged
+        }
+
+        /// The factors in the float type `kind`.
+        pub(crate) fn new([x, w]: [TchTensor; 2], kind: Kind) -> Self {
+            let d_out = w.tensor.size()[1];
+            let w = match Self::pads(&x.tensor, &w.tensor, kind) {
+                // A transposed view stays one.
+                true if w.tensor.stride()[0] == 1 => {
+                    let rows = padded(&w.tensor.tr(), 0, kind);
+                    TchTensor::new(rows.tr())
+                }
+                true => TchTensor::new(padded(&w.tensor, 1, kind)),
+                false => to_kind(w, kind),
+            };
+            let x = to_kind(x, kind);
+            Self { x, w, d_out }
+        }
+
+        /// x · w.
+        pub(crate) fn product(&self) -> TchTensor {
+            let y = self.x.tensor.matmul(&self.w.tensor);
+            TchTensor::new(y.narrow(1, 0, self.d_out))
+        }
+
+        /// The gradients of x and of w, in the float type of the factors.
+        pub(crate) fn gradients(self, grad: TchTensor) -> [Tensor; 2] {
+            let (x, w) = (self.x.tensor, self.w.tensor);
+            let grad = match w.size()[1] > self.d_out {
+                true => padded(&grad.tensor, 1, x.kind()),
+                false => to_kind(grad, x.kind()).tensor,
+            };
+            let dx = grad.matmul(&w.tr());
+            // In the memory order of w.
+            let dw = match w.stride()[0] {
+                1 => grad.tr().matmul(&x).tr(),
+                _ => x.tr().matmul(&grad),
+            };
+            [dx, dw.narrow(1, 0, self.d_out)]
+        }
+    }
+
+    /// x in the float type `kind`, with zeros behind the elements of `axis` up to a multiple of 64.
+    fn padded(x: &Tensor, axis: i64, kind: Kind) -> Tensor {
+        let mut sizes = x.size();
+        let count = sizes[axis as usize];
+        sizes[axis as usize] = (count as u64).next_multiple_of(64) as i64;
+        let all = Tensor::empty(&sizes, (kind, x.device()));
+        all.narrow(axis, 0, count).copy_(x);
+        let _ = all
+            .narrow(axis, count, sizes[axis as usize] - count)
+            .zero_();
+        all
+    }
+
+    /// Converts `x` to `kind`. Without a conversion, PyTorch shares the memory, and so does the clone, which tells
+    /// Burn.
+    pub(crate) fn to_kind(x: TchTensor, kind: Kind) -> TchTensor {
+        match x.tensor.kind() == kind {
+            true => x,
+            false => TchTensor::new(x.tensor.to_kind(kind)),
+        }
+    }
+
+    impl Op<LibTorch, 2> for Product {
+        type Kept = Factors;
+
+        /// Burn's own product does as well where nothing is padded.
+        fn takes(&self, [x, w]: &[TchTensor; 2]) -> bool {
+            Factors::pads(&x.tensor, &w.tensor, x.tensor.kind())
+        }
+
+        fn forward(&self, inputs: [TchTensor; 2]) -> (TchTensor, Factors) {
+            let kind = inputs[0].tensor.kind();
+            let factors = Factors::new(inputs, kind);
+            (factors.product(), factors)
+        }
+
+        fn backward(&self, factors: Factors, grad: TchTensor) -> [TchTensor; 2] {
+            factors.gradients(grad).map(TchTensor::new)
+        }
+    }
 
     /// The inputs of the backward pass: x and w as they were multiplied, and the float types of x, w and b.
     #[derive(Clone, Debug)]
     pub struct Kept {
-        inputs: [TchTensor; 2],
+        factors: Factors,
         kinds: [Kind; 3],
     }
 
     impl Op<LibTorch, 3> for Linear {
         type Kept = Kept;
 
-        fn takes(&self, _: &[TchTensor; 3]) -> bool {
-            true
+        fn takes(&self, [x, w, _]: &[TchTensor; 3]) -> bool {
+            let kind = if self.bf16 {
+                Kind::BFloat16
+            } else {
+                x.tensor.kind()
+            };
+            !Factors::pads(&x.tensor, &w.tensor, kind)
         }
 
-        fn forward(&self, inputs: [TchTensor; 3]) -> (TchTensor, Kept) {
-            let kinds = inputs.each_ref().map(|x| x.tensor.kind());
-            let [x, w, b] = match self.bf16 {
-                true => inputs.map(|x| to_kind(x, Kind::BFloat16)),
-                false => inputs,
-            };
-            let y = TchTensor::new(b.tensor.addmm(&x.tensor, &w.tensor));
-            let kept = Kept {
-                inputs: [x, w],
-                kinds,
-            };
-            (y, kept)
+        fn forward(&self, [x, w, b]: [TchTensor; 3]) -> (TchTensor, Kept) {
+            let kinds = [&x, &w, &b].map(|x| x.tensor.kind());
+            let kind = if self.bf16 { Kind::BFloat16 } else { kinds[0] };
+            let factors = Factors::new([x, w], kind);
+            let b = b.tensor.to_kind(kind);
+            let y = b.addmm(&factors.x.tensor, &factors.w.tensor);
+            (TchTensor::new(y), Kept { factors, kinds })
         }
 
         fn backward(&self, kept: Kept, grad: TchTensor) -> [TchTensor; 3] {
-            let Kept {
-                inputs: [x, w],
-                kinds: [of_x, of_w, of_b],
-            } = kept;
-            let grad = to_kind(grad, x.tensor.kind()).tensor;
-            let dx = grad.matmul(&w.tensor.tr());
-            let dw = x.tensor.tr().matmul(&grad);
+            let Kept { factors, kinds } = kept;
+            let grad = to_kind(grad, factors.x.tensor.kind());
             // The sum over all tokens is f32.
-            let db = grad.sum_dim_intlist([0i64].as_slice(), false, of_b);
-            [
-                to_kind(TchTensor::new(dx), of_x),
-                to_kind(TchTensor::new(dw), of_w),
-                TchTensor::new(db),
-            ]
+            let db = grad
+                .tensor
+                .sum_dim_intlist([0i64].as_slice(), false, kinds[2]);
+            let [dx, dw] = factors.gradients(grad);
+            let [dx, dw] =
+                [(dx, kinds[0]), (dw, kinds[1])].map(|(d, kind)| to_kind(TchTensor::new(d), kind));
+            [dx, dw, TchTensor::new(db)]
         }
     }
 }

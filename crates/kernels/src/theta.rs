@@ -279,4 +279,105 @@ mod flex {
 }
 
 #[cfg(feature = "tch")]
-crate::op::no_kernel!(Theta, 2, burn::backend::LibTorch, burn_tch::TchTensor);
+mod libtorch {
+    use burn::backend::LibTorch;
+    use burn_tch::TchTensor;
+    use tch::Tensor;
+
+    use super::{Form, Theta};
+    use crate::libtorch::in_f32;
+    use crate::op::Op;
+
+    /// 1 / (norm + ε) and its derivative by the norm; 0 for a row with norm 0.
+    fn inverse(norm: &Tensor, eps: f64) -> [Tensor; 2] {
+        let is_zero = norm.eq(0.0);
+        let inverse = (norm + eps).reciprocal();
+        let slope = -inverse.square();
+        [inverse, slope].map(|x| x.masked_fill(&is_zero, 0.0))
+    }
+
+    /// A norm as a divisor of something that is 0 where the norm is 0.
+    fn divisor(norm: &Tensor) -> Tensor {
+        norm.masked_fill(&norm.eq(0.0), 1.0)
+    }
+
+    /// The norm of each row, `[…, 1]`.
+    fn norm(x: &Tensor, order: i64) -> Tensor {
+        x.norm_scalaropt_dim(order, [-1i64].as_slice(), true)
+    }
+
+    /// Σ a · b over each row, `[…, 1]`.
+    fn dot(a: &Tensor, b: &Tensor) -> Tensor {
+        in_f32(|| Tensor::linalg_vecdot(a, b, -1)).unsqueeze(-1)
+    }
+
+    impl Op<LibTorch, 2> for Theta {
+        type Kept = [TchTensor; 2];
+
+        fn takes(&self, _: &[TchTensor; 2]) -> bool {
+            true
+        }
+
+        fn forward(&self, [a, tau]: [TchTensor; 2]) -> (TchTensor, [TchTensor; 2]) {
+            let (x, f) = (&a.tensor, self.activation);
+            let factor = |norm: &Tensor| &inverse(norm, self.eps)[0] * &tau.tensor;
+            let y = match self.form {
+                Form::NormThenActivation => f.value(&(x * factor(&norm(x, 2)))),
+                Form::ActivationThenL2 | Form::ActivationThenL1 => {
+                    let mut h = f.value(x);
+                    let factor = factor(&norm(&h, self.order()));
+                    h.g_mul_(&factor)
+                }
+                Form::Softmax => x.softmax(-1, x.kind()).g_mul_(&tau.tensor),
+            };
+            (TchTensor::new(y), [a, tau])
+        }
+
+        /// The derivatives are those of the kernel for Flex.
+        fn backward(&self, [a, tau]: [TchTensor; 2], grad: TchTensor) -> [TchTensor; 2] {
+            let (x, tau, f) = (&a.tensor, &tau.tensor, self.activation);
+            let dy = grad.tensor.to_kind(x.kind());
+            let (dx, d_tau) = match self.form {
+                Form::NormThenActivation => {
+                    let norm = norm(x, 2);
+                    let [inverse, slope] = inverse(&norm, self.eps);
+                    let factor = &inverse * tau;
+                    let mut d = f.gradient(&(x * &factor), &dy);
+                    let d_factor = dot(&d, x);
+                    let by_norm = &d_factor * slope * tau / divisor(&norm);
+                    let d = d.g_mul_(&factor).addcmul_(x, &by_norm);
+                    (d, d_factor * inverse)
+                }
+                Form::ActivationThenL2 | Form::ActivationThenL1 => {
+                    let h = f.value(x);
+                    let norm = norm(&h, self.order());
+                    let [inverse, slope] = inverse(&norm, self.eps);
+                    let d_factor = dot(&dy, &h);
+                    let by_norm = &d_factor * slope * tau;
+                    let mut d = &dy * (&inverse * tau);
+                    let d = match self.form {
+                        Form::ActivationThenL1 => d.addcmul_(&h.sign(), &by_norm),
+                        _ => d.addcmul_(&h, &(by_norm / divisor(&norm))),
+                    };
+                    (f.gradient(x, &d), d_factor * inverse)
+                }
+                Form::Softmax => {
+                    let p = x.softmax(-1, x.kind());
+                    let d = Tensor::internal_softmax_backward_data(&dy, &p, -1, x.kind());
+                    (d * tau, dot(&dy, &p))
+                }
+            };
+            [dx, d_tau.sum(x.kind()).reshape([1])].map(TchTensor::new)
+        }
+    }
+
+    impl Theta {
+        /// The order of the norm of φ(a).
+        fn order(&self) -> i64 {
+            match self.form {
+                Form::ActivationThenL1 => 1,
+                _ => 2,
+            }
+        }
+    }
+}

@@ -17,8 +17,8 @@ use residual_zoo_runs::{Error, RunConfig, vocabulary};
 
 use crate::Trainer;
 
-/// Seconds per part of an optimizer step: medians over the measured steps, and the range of the whole
-/// step.
+/// Seconds per part of an optimizer step: medians over the measured steps, and the range of the whole step. On a GPU,
+/// the parts can add up to more than the step, because each of them waits for the device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepTime {
     /// Drawing the batch and copying it to the device.
@@ -99,8 +99,9 @@ fn best_rate(measure: impl Fn(usize) -> (f64, f64), sizes: &[usize]) -> f64 {
     best
 }
 
-/// Times `steps` optimizer steps of one micro-batch each. The `warmup` steps before them, in which kernels are compiled
-/// and tuned, are not measured. Waits for the device after each part.
+/// Times `steps` optimizer steps of one micro-batch each, and as many steps in parts, in turn. The `warmup` steps before
+/// them, in which kernels are compiled and tuned, are not measured. With the environment variable
+/// `RESIDUAL_ZOO_PROFILE=FILE`, one more step is recorded there ([`profile`]).
 ///
 /// # Errors
 ///
@@ -114,20 +115,23 @@ pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
     let mut config = config;
     config.train.accumulate = 1;
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
-    let mut times = Vec::with_capacity(steps);
-    for step in 0..warmup + steps {
-        let parts = time_step(&mut trainer)?;
-        if step >= warmup {
-            times.push(parts);
-        }
+    for _ in 0..warmup {
+        trainer.step()?;
+        unless_stopped()?;
+    }
+    // A GPU works on one part while the next is prepared, unless something waits between them. So whole steps are
+    // timed by themselves.
+    let (mut whole, mut times) = (Vec::new(), Vec::new());
+    for _ in 0..steps {
+        whole.push(time_whole_step(&mut trainer)?);
+        times.push(time_parts(&mut trainer)?);
     }
     if let Some(path) = std::env::var_os("RESIDUAL_ZOO_PROFILE") {
-        let recorded = profile(Path::new(&path), || time_step(&mut trainer));
+        let recorded = profile(Path::new(&path), || time_whole_step(&mut trainer));
         let problem = |problem| ConfigError::new("RESIDUAL_ZOO_PROFILE", problem);
         recorded.map_err(problem)??;
     }
     let part = |i: usize| median(times.iter().map(|parts| parts[i]).collect());
-    let whole: Vec<f64> = times.iter().map(|parts| parts.iter().sum()).collect();
     let step = median(whole.clone());
     Ok(StepTime {
         data: part(0),
@@ -143,7 +147,20 @@ pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
     })
 }
 
-fn time_step<B: AutodiffBackend, C: ModelConfig>(
+/// Seconds of a step, until the device is idle.
+fn time_whole_step<B: AutodiffBackend, C: ModelConfig>(
+    trainer: &mut Trainer<B, C>,
+) -> Result<f64, Error> {
+    let start = Instant::now();
+    trainer.step()?;
+    // Reading a result later reports an error of the device, with its cause.
+    B::sync(trainer.device()).ok();
+    unless_stopped()?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Seconds of each part of a step, until the device is idle.
+fn time_parts<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
 ) -> Result<[f64; 4], Error> {
     let device = trainer.device().clone();

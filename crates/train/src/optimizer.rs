@@ -287,7 +287,7 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Take<'_, B> {
                 state,
                 grad,
             });
-            Tensor::from_inner(Tensor::zeros([1; D], &device))
+            Tensor::from_inner(Tensor::empty([1; D], &device))
         })
     }
 }

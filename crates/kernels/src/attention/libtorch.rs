@@ -1,13 +1,12 @@
 //! PyTorch's attention: its flash attention on CPUs, and on CUDA the fastest kernel that PyTorch finds.
 
-use std::sync::LazyLock;
-
 use burn::backend::LibTorch;
 use burn_tch::TchTensor;
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::Attention;
 use crate::graph::Graph;
+use crate::libtorch::is_cuda;
 use crate::op::Op;
 
 /// The inputs of the backward pass.
@@ -28,9 +27,13 @@ pub struct Flash {
     mask: Option<TchTensor>,
 }
 
-/// Whether the tests ask for the form for CUDA on a CPU, by `RESIDUAL_ZOO_ATTENTION=graph`.
-static GRAPH: LazyLock<bool> =
-    LazyLock::new(|| std::env::var_os("RESIDUAL_ZOO_ATTENTION").is_some_and(|v| v == "graph"));
+/// x with the elements of a head in sequence, as the kernels read them.
+fn in_sequence(x: TchTensor) -> TchTensor {
+    match x.tensor.stride()[3] {
+        1 => x,
+        _ => TchTensor::new(x.tensor.contiguous()),
+    }
+}
 
 impl Attention {
     /// Whether the kernel's causal mask is right. It counts from the first key, so it is right for whole sequences
@@ -70,12 +73,13 @@ impl Attention {
     }
 
     fn forward_of(&self, qkv: [TchTensor; 3]) -> (TchTensor, Kept) {
-        match qkv[0].tensor.device() {
-            Device::Cpu if !*GRAPH => {
+        let qkv = qkv.map(in_sequence);
+        match is_cuda(&qkv[0].tensor) {
+            false => {
                 let (y, kept) = self.flash(qkv);
                 (y, Kept::Flash(kept))
             }
-            _ => {
+            true => {
                 let (y, kept) = self.by_graph(qkv);
                 let kept = kept.hold(&y);
                 (y, Kept::Graph(kept))
@@ -121,11 +125,6 @@ impl Attention {
     }
 
     fn flash(&self, qkv: [TchTensor; 3]) -> (TchTensor, Flash) {
-        // The kernel reads the elements of a head in sequence.
-        let qkv = qkv.map(|x| match x.tensor.stride()[3] {
-            1 => x,
-            _ => TchTensor::new(x.tensor.contiguous()),
-        });
         let [q, k, v] = qkv.each_ref().map(|x| &x.tensor);
         let mask = self.mask(q, k);
         let (y, log_z) = Tensor::internal_scaled_dot_product_flash_attention_for_cpu(
@@ -194,6 +193,7 @@ impl Op<LibTorch, 1> for Attention {
     }
 
     fn forward(&self, [qkv]: [TchTensor; 1]) -> (TchTensor, Kept) {
+        let qkv = in_sequence(qkv);
         let heads = qkv.tensor.size()[1] / 3;
         self.forward_of([0, 1, 2].map(|i| {
             let part = qkv.tensor.narrow(1, i * heads, heads);
