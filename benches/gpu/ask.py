@@ -70,8 +70,9 @@ class Machine:
             place.chmod(0o755)
         return place
 
-    def run(self, question, name, limit, words, env=(), read=None):
-        """Runs a command, and writes its answer. `read` takes the path of its JSON, and the text that it printed."""
+    def run(self, question, name, limit, words, env=(), read=None, kill=None):
+        """Runs a command, and writes its answer. `read` takes the path of its JSON, and the text that it printed. The
+        command is killed as soon as `kill` returns true."""
         path = self.out / f"{question}-{name.replace(' ', '-').replace('/', '-')}"
         words = [str(word).replace("{json}", str(path.with_suffix(".json"))) for word in words]
         start = time.monotonic()
@@ -79,25 +80,26 @@ class Machine:
             child = subprocess.Popen(
                 words, stdout=log, stderr=subprocess.STDOUT, env=self.env | dict(env), start_new_session=True
             )
-            try:
-                status = child.wait(limit)
-            except subprocess.TimeoutExpired:
+            while child.poll() is None and time.monotonic() - start < limit and not (kill and kill()):
+                time.sleep(0.02)
+            status = child.poll()
+            if status is None:
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
-                status = "too long"
+                status = "killed" if kill and kill() else "too long"
         answer = {"question": question, "name": name, "status": status, "seconds": round(time.monotonic() - start, 1)}
         log = path.with_suffix(".log").read_text(errors="replace")
         try:
             answer |= (read or read_json)(path.with_suffix(".json"), log)
         except (OSError, ValueError, KeyError, IndexError) as error:
             answer["unread"] = str(error)
-        if status != 0:
+        if status not in (0, "killed"):
             answer["end"] = log[-600:]
         self.answers.write(json.dumps(answer) + "\n")
         self.answers.flush()
         shown = {k: (f"{v:.4g}" if isinstance(v, float) else v) for k, v in answer.items() if k not in ("end", "question", "kernels")}
         print(question, *(f"{k}={v}" for k, v in shown.items() if k != "name"), name, sep="  ", flush=True)
-        if status != 0:
+        if status not in (0, "killed"):
             print("   ", log[-300:].replace("\n", "\n    "), flush=True)
         return answer
 
@@ -140,21 +142,25 @@ class Machine:
 def read_json(path, _):
     found = json.loads(path.read_text())
     found = found[0] if isinstance(found, list) else found
-    keys = ("step", "fastest", "slowest", "forward", "backward", "optimizer", "data", "memory", "product", "copy")
+    found["memory"] = found.get("memory") or found.get("peak_memory")
+    keys = ("step", "fastest", "slowest", "forward", "backward", "optimizer", "data", "memory", "flops_per_second")
     return {key: found[key] for key in keys if found.get(key) is not None}
 
 
+def pytorch(m):
+    """A step of GPT-2 124M, 8 x 1024 tokens, in PyTorch."""
+    for precision, options in {"Tf32": ["fused", "--tf32"], "Bf16": ["bf16"], "F32": ["fused"]}.items():
+        m.torch_step("pytorch", precision, 60, "--form", *options)
+
+
 def gpt2(m):
-    """A step of GPT-2 124M, 8 x 1024 tokens, in three precisions, against PyTorch on the same machine."""
-    m.torch_step("gpt2", "PyTorch, Tf32", 60, "--form", "fused", "--tf32")
-    m.torch_step("gpt2", "PyTorch, Bf16", 60, "--form", "bf16")
+    """The same step in the zoo."""
     for precision in ("Tf32", "Bf16", "F32"):
-        m.zoo_step("gpt2", 60, "gpt2", precision, name="zoo")
-    m.torch_step("gpt2", "PyTorch, F32", 60, "--form", "fused")
+        m.zoo_step("gpt2", 60, "gpt2", precision)
 
 
 def compiled(m):
-    """The same step in PyTorch with torch.compile."""
+    """The same step in PyTorch with `torch.compile`."""
     for precision, options in (("Bf16", ["--form", "bf16"]), ("Tf32", ["--form", "fused", "--tf32"])):
         m.torch_step("compiled", f"PyTorch compiled, {precision}", 120, "--compile", *options)
 
@@ -222,35 +228,57 @@ def references(m):
 
 def repeats(m):
     """Two runs of 300 steps: how far apart they end; and the same, killed and resumed, with deterministic kernels."""
+    if m.args.data is None:
+        print("repeats: left out, because --data is not given")
+        return
     size = ["model.n_layer=2", "model.context=64", "train.batch=4"] if m.args.tiny else []
     steps = 30 if m.args.tiny else 300
 
-    def train(name, *more, resume=False, kill=None, fields=()):
-        run = m.out / f"run-{name}"
+    def train(name, resume=False, kill=None, fields=()):
+        run = m.out / f"run-{name.replace(' ', '-')}"
         words = [m.args.tch, "train", "--backend", "tch", *m.zoo_device, "--no-tui"]
         if resume:
             words += ["--resume", run]
         else:
-            words += ["gpt2/shakespeare-cpu", "--data", m.args.data, "--run", run, *more]
+            words += ["gpt2/shakespeare-cpu", "--data", m.args.data, "--run", run]
             common = [f"train.steps={steps}", f"train.validate_every={steps // 3}", "train.log_every=10"]
             for field in [*common, *size, *fields]:
                 words += ["--set", field]
-        return m.run("repeats", name + " resumed" * resume, kill or 100, words, read=lambda *_: last_rows(run))
+        killed = kill and (lambda: reached(run, kill))
+        return m.run("repeats", name + " resumed" * resume, 60, words, read=lambda *_: last_rows(run), kill=killed)
 
-    for deterministic in ("false", "true"):
-        fields = [f"train.deterministic={deterministic}"]
-        train(f"first {deterministic}", fields=fields)
-        train(f"second {deterministic}", fields=fields)
-        train(f"killed {deterministic}", fields=fields, kill=4)
-        train(f"killed {deterministic}", resume=True)
+    for name, fields in {
+        "plain": [],
+        "deterministic": ["train.deterministic=true"],
+        "deterministic Bf16": ["train.deterministic=true", "train.precision=Bf16"],
+    }.items():
+        train(f"{name} first", fields=fields)
+        train(f"{name} second", fields=fields)
+        if fields:
+            train(f"{name} killed", fields=fields, kill=steps // 2)
+            train(f"{name} killed", resume=True)
+
+
+def rows(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def reached(run, step):
+    try:
+        return rows(run)[-1]["step"] >= step
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 def last_rows(run):
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    trained = [row for row in rows if row.get("train_loss", row.get("loss")) is not None]
-    last = trained[-1]
-    keep = ("step", "loss", "train_loss", "grad_norm", "valid_loss", "validation_loss")
-    return {"rows": len(rows)} | {f"last_{k}": last[k] for k in keep if last.get(k) is not None}
+    """The last measurements of a run, in full precision."""
+    trained = [row for row in rows(run) if "train_loss" in row][-1]
+    validated = [row for row in rows(run) if "valid_loss" in row][-1]
+    return {
+        "step": trained["step"],
+        **{key: repr(trained[key]) for key in ("train_loss", "grad_norm")},
+        "valid_loss": repr(validated["valid_loss"]),
+    }
 
 
 def cuda(m):
@@ -262,7 +290,7 @@ def cuda(m):
         m.zoo_step("cuda", 120, "gpt2", precision, name="zoo", backend="cuda")
 
 
-QUESTIONS = {f.__name__: f for f in (gpt2, references, models, compiled, profile, large, repeats, cuda)}
+QUESTIONS = {f.__name__: f for f in (pytorch, gpt2, references, models, compiled, profile, large, repeats, cuda)}
 
 
 def main():
@@ -284,6 +312,7 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     machine = Machine(args)
     args.tch, args.cuda, args.tests = (machine.program(path) for path in (args.tch, args.cuda, args.tests))
+    args.data = args.data and args.data.resolve()
     card = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     machine.answers.write(json.dumps({"question": "machine", "card": card, "torch": torch.__version__}) + "\n")
     print(card, torch.__version__, flush=True)

@@ -2,8 +2,34 @@
 
 use std::path::Path;
 
+/// The versions of PyTorch that this was built and tested with.
+const TESTED: std::ops::RangeInclusive<u32> = 9..=11;
+
+/// Warns of a version of PyTorch that was not tested. The check of `torch-sys` allows only one version, and
+/// `.cargo/config.toml` turns it off.
+fn warn_of_version(include: &Path) {
+    let text = std::fs::read_to_string(include.join("torch/version.h")).unwrap_or_default();
+    let number = |name: &str| {
+        let line = text.lines().find_map(|line| {
+            line.strip_prefix("#define TORCH_VERSION_")?
+                .strip_prefix(name)
+        });
+        line.and_then(|number| number.trim().parse::<u32>().ok())
+    };
+    if let (Some(major), Some(minor)) = (number("MAJOR"), number("MINOR"))
+        && (major != 2 || !TESTED.contains(&minor))
+    {
+        println!(
+            "cargo:warning=this is PyTorch {major}.{minor}; only 2.{} to 2.{} were tested",
+            TESTED.start(),
+            TESTED.end()
+        );
+    }
+}
+
 fn main() {
     println!("cargo:rerun-if-changed=src/libtorch.cpp");
+    println!("cargo:rerun-if-changed=src/cuda");
     println!("cargo:rerun-if-env-changed=DEP_TCH_LIBTORCH_LIB");
     if std::env::var_os("CARGO_FEATURE_TCH").is_none() {
         return;
@@ -12,6 +38,7 @@ fn main() {
     let lib =
         std::env::var("DEP_TCH_LIBTORCH_LIB").expect("torch-sys names the directory of libtorch");
     let include = Path::new(&lib).join("../include");
+    warn_of_version(&include);
     cc::Build::new()
         .cpp(true)
         .pic(true)
@@ -20,5 +47,7 @@ fn main() {
         .include(&include)
         .include(include.join("torch/csrc/api/include"))
         .file("src/libtorch.cpp")
+        .file("src/cuda/launch.cpp")
+        .file("src/cuda/emulated.cpp")
         .compile("residual-zoo-libtorch");
 }

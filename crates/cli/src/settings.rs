@@ -21,10 +21,10 @@ fn settings() -> Vec<(&'static str, &'static str)> {
     settings
 }
 
-/// Returns the problem with `RESIDUAL_ZOO_OPS`, which only allows `plain`.
+/// Returns the problem with `RESIDUAL_ZOO_OPS`, which only allows `plain`, and `cuda` for tests.
 fn unknown_ops() -> Option<String> {
     let value = std::env::var_os("RESIDUAL_ZOO_OPS")?;
-    let known = value.is_empty() || value == "plain";
+    let known = value.is_empty() || value == "plain" || value == "cuda";
     (!known).then(|| {
         let value = value.to_string_lossy().escape_debug().to_string();
         format!("error: RESIDUAL_ZOO_OPS is `{value}`; set it to `plain`, or leave it out")

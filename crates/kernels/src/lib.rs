@@ -17,6 +17,8 @@ mod batch_norm;
 mod bf16;
 mod cache;
 mod convolution;
+#[cfg(feature = "tch")]
+mod cuda;
 #[cfg(feature = "flex")]
 mod flex;
 #[cfg(feature = "flex")]
@@ -45,7 +47,7 @@ pub use loss::log_z_and_target;
 pub use mix::mix;
 pub use norm::{Norm, norm};
 pub use norm_product::norm_product;
-pub use op::{allow_tf32, plain_only, profile};
+pub use op::{allow_tf32, deterministic, plain_only, profile};
 pub use optimizer::{AdamW, State, adamw, sum_of_squares};
 pub use product::{linear, product};
 pub use sinkhorn::{Sinkhorn, sinkhorn};

@@ -4,6 +4,7 @@
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/GradMode.h>
+#include <cstdlib>
 #include <cstring>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
@@ -83,6 +84,8 @@ char *zoo_allow_tf32(int allow) {
 // Whether operations without a reproducible kernel fail, and the others take it.
 char *zoo_deterministic(int on) {
   return guarded([&] {
+    // cuBLAS reads it before the first product, and PyTorch demands it.
+    if (on) setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
     at::globalContext().setDeterministicAlgorithms(on != 0, false);
     at::globalContext().setDeterministicCuDNN(on != 0);
   });

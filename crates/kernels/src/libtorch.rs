@@ -6,6 +6,7 @@ use std::ptr::{null, null_mut};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use burn_tch::TchTensor;
 use tch::{Device, Kind, Tensor};
 use torch_sys::C_tensor;
 
@@ -71,7 +72,7 @@ fn result(message: *mut c_char) -> Result<(), String> {
 }
 
 /// Panics if a call failed, as the crate `tch` does.
-fn check(message: *mut c_char) {
+pub(crate) fn check(message: *mut c_char) {
     if let Err(text) = result(message) {
         panic!("LibTorch: {text}");
     }
@@ -201,6 +202,14 @@ pub(crate) fn is_cuda(x: &Tensor) -> bool {
     *EVERYWHERE || matches!(x.device(), Device::Cuda(_))
 }
 
+/// x with its elements in the order of its axes.
+pub(crate) fn contiguous(x: TchTensor) -> TchTensor {
+    match x.tensor.is_contiguous() {
+        true => x,
+        false => TchTensor::new(x.tensor.contiguous()),
+    }
+}
+
 /// Does `work` with products whose factors keep all bits.
 pub(crate) fn in_f32<T>(work: impl FnOnce() -> T) -> T {
     let allowed = TF32.load(Relaxed);
@@ -215,7 +224,7 @@ pub(crate) fn in_f32<T>(work: impl FnOnce() -> T) -> T {
 
 /// Says whether every operation takes a kernel whose result is the same in each run. An operation without such a
 /// kernel then fails. It holds for the whole process.
-pub fn deterministic(on: bool) {
+pub(crate) fn deterministic(on: bool) {
     // SAFETY: it takes a number.
     check(unsafe { zoo_deterministic(on.into()) });
 }

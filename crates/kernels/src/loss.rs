@@ -1,5 +1,5 @@
-//! log Z and the target's logit of each row, from which losses are computed. On Flex, no other tensor has the size of
-//! the logits: the backward pass turns the logits into their gradient in place.
+//! log Z and the target's logit of each row, from which losses are computed. On Flex and CUDA, no other tensor has the
+//! size of the logits: the backward pass turns the logits into their gradient in place.
 
 use std::marker::PhantomData;
 
@@ -205,15 +205,17 @@ mod libtorch {
     use tch::{Kind, Tensor};
 
     use super::LogZ;
+    use crate::cuda::{Arg, Grid, empty, launch};
+    use crate::libtorch::{contiguous, is_cuda};
     use crate::op::{Op, same};
 
-    /// The inputs of the backward pass: log softmax of the logits, the targets `[rows, 1]`, and the float type of the
-    /// logits.
+    /// The inputs of the backward pass.
     #[derive(Clone, Debug)]
-    pub struct Kept {
-        log_softmax: TchTensor,
-        targets: TchTensor,
-        kind: Kind,
+    pub enum Kept {
+        /// With our own kernels: the logits, the targets `[rows]`, and the result.
+        Logits([TchTensor; 3]),
+        /// With PyTorch's: log softmax of the logits, the targets `[rows, 1]`, and the float type of the logits.
+        LogSoftmax(TchTensor, TchTensor, Kind),
     }
 
     impl<B: Backend> Op<LibTorch, 1> for LogZ<B> {
@@ -223,40 +225,119 @@ mod libtorch {
             true
         }
 
-        /// log Z = x_t − log softmax(x)_t for the target t. The kernel of log softmax reads the logits once or twice,
-        /// and `logsumexp` five times.
         fn forward(&self, [logits]: [TchTensor; 1]) -> (TchTensor, Kept) {
             let targets: TchTensor = same(self.targets.clone());
-            let targets = targets.tensor.to_kind(Kind::Int64).unsqueeze(1);
-            let log_softmax = logits.tensor.log_softmax(1, None::<Kind>);
-            let of_target = logits.tensor.gather(1, &targets, false);
-            let log_z = &of_target - log_softmax.gather(1, &targets, false);
-            let result = Tensor::cat(&[&log_z, &of_target], 1);
-            let kind = logits.tensor.kind();
-            let [targets, log_softmax] = [targets, log_softmax].map(TchTensor::new);
-            let kept = Kept {
-                log_softmax,
-                targets,
-                kind,
-            };
-            (TchTensor::new(result), kept)
+            let targets = targets.tensor.to_kind(Kind::Int64);
+            match has_kernel(&logits.tensor) {
+                true => {
+                    let targets = TchTensor::new(targets.contiguous());
+                    let out = log_z(&logits.tensor, &targets.tensor);
+                    (out.clone(), Kept::Logits([logits, targets, out]))
+                }
+                false => by_log_softmax(&logits.tensor, targets.unsqueeze(1)),
+            }
         }
 
-        /// d logits = softmax · d log Z + one-hot(t) · d x_t. The kernel for the gradient g of log softmax returns
-        /// g − softmax · Σ g, so g = −one-hot(t) · d log Z.
         fn backward(&self, kept: Kept, grad: TchTensor) -> [TchTensor; 1] {
-            let Kept {
-                log_softmax,
-                targets,
-                kind,
-            } = kept;
-            let (log_softmax, targets) = (log_softmax.tensor, targets.tensor);
-            let (d_log_z, d_target) = (grad.tensor.narrow(1, 0, 1), grad.tensor.narrow(1, 1, 1));
-            let mut g = log_softmax.zeros_like();
-            let _ = g.scatter_(1, &targets, &d_log_z.neg());
-            let mut d = Tensor::internal_log_softmax_backward_data(&g, &log_softmax, 1, kind);
-            let _ = d.scatter_add_(1, &targets, &(d_log_z + d_target));
-            [TchTensor::new(d)]
+            let d = match kept {
+                Kept::Logits([logits, targets, out]) => {
+                    let grad = contiguous(grad);
+                    log_z_gradient(logits, [&targets, &out, &grad].map(|x| &x.tensor))
+                }
+                Kept::LogSoftmax(log_softmax, targets, kind) => {
+                    let d =
+                        by_log_softmax_gradient(&log_softmax.tensor, &targets.tensor, &grad.tensor);
+                    TchTensor::new(d.to_kind(kind))
+                }
+            };
+            [d]
         }
+    }
+
+    /// Whether our kernels take these logits.
+    fn has_kernel(logits: &Tensor) -> bool {
+        let kind = matches!(logits.kind(), Kind::Float | Kind::BFloat16);
+        is_cuda(logits) && kind && logits.stride()[1] == 1
+    }
+
+    /// The last arguments of both kernels: the width, the stride and the float type of the logits.
+    fn layout(logits: &Tensor) -> [Arg<'_>; 3] {
+        let (width, stride) = (logits.size()[1] as usize, logits.stride()[0] as usize);
+        let bf16 = logits.kind() == Kind::BFloat16;
+        [Arg::Int(width), Arg::Long(stride), Arg::Bool(bf16)]
+    }
+
+    fn log_z(logits: &Tensor, targets: &Tensor) -> TchTensor {
+        let rows = logits.size()[0];
+        let out = empty(&[rows, 2], Kind::Float, logits);
+        let tensors = [Arg::Rows(logits), Arg::Of(targets), Arg::Of(&out)];
+        let arguments = [tensors, layout(logits)].concat();
+        launch(
+            c"log_z",
+            logits,
+            Grid::wide_blocks(rows as usize, logits),
+            &arguments,
+        );
+        TchTensor::new(out)
+    }
+
+    /// Writes the gradient over the logits if nothing else holds them.
+    fn log_z_gradient(logits: TchTensor, [targets, out, d]: [&Tensor; 3]) -> TchTensor {
+        let grad = match logits.can_mut() {
+            true => logits.clone(),
+            // With gaps of the same size between its rows.
+            false => {
+                let (sizes, stride) = (logits.tensor.size(), logits.tensor.stride()[0]);
+                let all = empty(&[sizes[0], stride.max(sizes[1])], logits.tensor.kind(), out);
+                TchTensor::new(all.narrow(1, 0, sizes[1]))
+            }
+        };
+        let rows = logits.tensor.size()[0] as usize;
+        let tensors = [
+            Arg::Rows(&logits.tensor),
+            Arg::Of(targets),
+            Arg::Of(out),
+            Arg::Of(d),
+            Arg::Rows(&grad.tensor),
+        ];
+        let arguments = [&tensors[..], &layout(&logits.tensor)].concat();
+        launch(
+            c"log_z_gradient",
+            out,
+            Grid::wide_blocks(rows, out),
+            &arguments,
+        );
+        drop(logits);
+        grad
+    }
+
+    /// log Z = x_t − log softmax(x)_t for the target t. The kernel of log softmax reads the logits once or twice, and
+    /// `logsumexp` five times.
+    fn by_log_softmax(logits: &Tensor, targets: Tensor) -> (TchTensor, Kept) {
+        let kind = logits.kind();
+        let logits = match kind {
+            Kind::BFloat16 => logits.to_kind(Kind::Float),
+            _ => logits.shallow_clone(),
+        };
+        let log_softmax = logits.log_softmax(1, None::<Kind>);
+        let of_target = logits.gather(1, &targets, false);
+        let log_z = &of_target - log_softmax.gather(1, &targets, false);
+        let result = Tensor::cat(&[&log_z, &of_target], 1);
+        let [targets, log_softmax] = [targets, log_softmax].map(TchTensor::new);
+        (
+            TchTensor::new(result),
+            Kept::LogSoftmax(log_softmax, targets, kind),
+        )
+    }
+
+    /// d logits = softmax · d log Z + one-hot(t) · d x_t. The kernel for the gradient g of log softmax returns
+    /// g − softmax · Σ g, so g = −one-hot(t) · d log Z.
+    fn by_log_softmax_gradient(log_softmax: &Tensor, targets: &Tensor, grad: &Tensor) -> Tensor {
+        let (d_log_z, d_target) = (grad.narrow(1, 0, 1), grad.narrow(1, 1, 1));
+        let mut g = log_softmax.zeros_like();
+        let _ = g.scatter_(1, targets, &d_log_z.neg());
+        let kind = log_softmax.kind();
+        let mut d = Tensor::internal_log_softmax_backward_data(&g, log_softmax, 1, kind);
+        d.scatter_add_(1, targets, &(d_log_z + d_target))
     }
 }

@@ -228,43 +228,96 @@ mod flex {
 mod libtorch {
     use burn::backend::LibTorch;
     use burn_tch::TchTensor;
-    use tch::Tensor;
+    use tch::{Kind, Tensor};
 
     use super::Mix;
-    use crate::libtorch::{in_f32, is_cuda};
+    use crate::cuda::{Arg, Grid, empty, launch};
+    use crate::libtorch::{contiguous, is_cuda};
     use crate::op::Op;
+
+    /// The largest number of streams that the kernels take.
+    const MOST: usize = 9;
+
+    /// The sizes of x: the two of its positions, the streams, and the features.
+    fn sizes(x: &Tensor) -> [usize; 4] {
+        let sizes = x.size();
+        [0, 1, 2, 3].map(|i| sizes[i] as usize)
+    }
+
+    /// out_t = Σ_s w[s, t] x_s, where the weights are those of `a`, or with `transposed` their transposes.
+    fn product(a: &Tensor, x: &Tensor, transposed: bool) -> Tensor {
+        let [rows, columns, height, width] = sizes(a);
+        let [batch, time, n, d] = sizes(x);
+        let m = if transposed { height } else { width };
+        let (by_s, by_t) = if transposed { (1, width) } else { (width, 1) };
+        let stride = if rows * columns == 1 {
+            0
+        } else {
+            height * width
+        };
+        let out = empty(
+            &[batch as i64, time as i64, m as i64, d as i64],
+            Kind::Float,
+            x,
+        );
+        let numbers = [n, m, d, by_s, by_t, stride].map(Arg::Int);
+        let positions = batch * time;
+        let tensors = [Arg::Of(a), Arg::Of(x), Arg::Of(&out), Arg::Long(positions)];
+        launch(
+            c"mix",
+            x,
+            Grid::threads(positions * d),
+            &[&tensors[..], &numbers].concat(),
+        );
+        out
+    }
+
+    /// dw[s, t] = ⟨x_s, g_t⟩ for each position.
+    fn weights(x: &Tensor, g: &Tensor) -> Tensor {
+        let ([batch, time, n, d], [_, _, m, _]) = (sizes(x), sizes(g));
+        let out = empty(
+            &[batch as i64, time as i64, n as i64, m as i64],
+            Kind::Float,
+            x,
+        );
+        let positions = batch * time;
+        let tensors = [Arg::Of(x), Arg::Of(g), Arg::Of(&out), Arg::Long(positions)];
+        // A warp of 32 threads for each position.
+        let grid = Grid::threads(positions * 32);
+        launch(
+            c"mix_weights",
+            x,
+            grid,
+            &[&tensors[..], &[n, m, d].map(Arg::Int)].concat(),
+        );
+        out
+    }
 
     impl Op<LibTorch, 2> for Mix {
         type Kept = [TchTensor; 2];
 
         /// On a CPU, the sum over the streams is faster.
-        fn takes(&self, [_, h]: &[TchTensor; 2]) -> bool {
-            is_cuda(&h.tensor)
+        fn takes(&self, [a, h]: &[TchTensor; 2]) -> bool {
+            let [_, _, n, m] = sizes(&a.tensor);
+            let is_f32 = [a, h].iter().all(|x| x.tensor.kind() == Kind::Float);
+            is_cuda(&h.tensor) && is_f32 && n.max(m) <= MOST
         }
 
-        fn forward(&self, [a, h]: [TchTensor; 2]) -> (TchTensor, [TchTensor; 2]) {
-            let out = product(&a.tensor.transpose(2, 3), &h.tensor);
+        fn forward(&self, inputs: [TchTensor; 2]) -> (TchTensor, [TchTensor; 2]) {
+            let [a, h] = inputs.map(contiguous);
+            let out = product(&a.tensor, &h.tensor, false);
             (TchTensor::new(out), [a, h])
         }
 
         fn backward(&self, [a, h]: [TchTensor; 2], grad: TchTensor) -> [TchTensor; 2] {
-            let (a, h, grad) = (a.tensor, h.tensor, grad.tensor);
-            let dh = product(&a, &grad);
-            let da = in_f32(|| h.matmul(&grad.transpose(2, 3)));
-            let shared = a.size()[..2] == [1, 1];
-            let da = match shared {
-                true => da.sum_dim_intlist([0i64, 1].as_slice(), true, da.kind()),
+            let (a, h, grad) = (a.tensor, h.tensor, contiguous(grad).tensor);
+            let dh = product(&a, &grad, true);
+            let da = weights(&h, &grad);
+            let da = match a.size()[..2] == [1, 1] {
+                true => da.sum_dim_intlist([0i64, 1].as_slice(), true, Kind::Float),
                 false => da,
             };
             [da, dh].map(TchTensor::new)
-        }
-    }
-
-    /// w · x for each position. The streams are f32, so no factor is rounded.
-    fn product(w: &Tensor, x: &Tensor) -> Tensor {
-        match x.size()[2] {
-            1 => w * x,
-            _ => in_f32(|| w.matmul(x)),
         }
     }
 }

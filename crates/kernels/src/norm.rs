@@ -284,11 +284,78 @@ pub(crate) mod flex {
 mod libtorch {
     use burn::backend::LibTorch;
     use burn_tch::TchTensor;
-    use tch::Tensor;
+    use tch::{Kind, Tensor};
 
     use super::Norm;
-    use crate::libtorch::{self, LayerNorm};
+    use crate::cuda::{Arg, Grid, empty, launch};
+    use crate::libtorch::{self, LayerNorm, contiguous, is_cuda};
     use crate::op::Op;
+
+    /// The number of rows and their width.
+    fn rows(x: &Tensor) -> [usize; 2] {
+        let width = x.size().last().map_or(1, |width| *width as usize);
+        [x.numel() / width.max(1), width]
+    }
+
+    /// The RMS norm of x with the scale γ, if there is one, and the factor of each row.
+    fn rms_norm(eps: f64, inputs: &[TchTensor]) -> (Tensor, Tensor) {
+        let x = &inputs[0].tensor;
+        let [rows, width] = rows(x);
+        let (y, factors) = (x.empty_like(), empty(&[rows as i64], Kind::Float, x));
+        let gamma = inputs
+            .get(1)
+            .map_or(Arg::Null, |gamma| Arg::Of(&gamma.tensor));
+        let arguments = [
+            Arg::Of(x),
+            gamma,
+            Arg::Of(&y),
+            Arg::Of(&factors),
+            Arg::Int(width),
+            Arg::Float(eps),
+        ];
+        launch(c"rms_norm", x, Grid::blocks(rows, x), &arguments);
+        (y, factors)
+    }
+
+    /// The gradients of x and, if there is one, of γ.
+    fn rms_norm_backward<const N: usize>(kept: &Kept<N>, dy: &Tensor) -> [TchTensor; N] {
+        let (x, factors) = (&kept.inputs[0].tensor, &kept.rows[1].tensor);
+        let [rows, width] = rows(x);
+        let dx = x.empty_like();
+        let gamma = kept
+            .inputs
+            .get(1)
+            .map_or(Arg::Null, |gamma| Arg::Of(&gamma.tensor));
+        let tensors = [Arg::Of(dy), Arg::Of(factors), Arg::Of(&dx), Arg::Int(width)];
+        let arguments = [&[Arg::Of(x), gamma][..], &tensors].concat();
+        launch(c"rms_norm_gradient", x, Grid::blocks(rows, x), &arguments);
+        std::array::from_fn(|i| match i {
+            0 => TchTensor::new(dx.shallow_clone()),
+            _ => {
+                // Parts of the sum over all rows, and their sum.
+                let parts = rows.div_ceil(64).clamp(1, 256);
+                let sums = empty(&[parts as i64, width as i64], Kind::Float, x);
+                let grid = Grid {
+                    rows: parts,
+                    ..Grid::threads(width)
+                };
+                let numbers = [
+                    Arg::Long(rows),
+                    Arg::Int(width),
+                    Arg::Int(rows.div_ceil(parts)),
+                ];
+                let tensors = [x, dy, factors, &sums].map(Arg::Of);
+                launch(
+                    c"rms_norm_gamma",
+                    x,
+                    grid,
+                    &[&tensors[..], &numbers].concat(),
+                );
+                let sum = sums.sum_dim_intlist([0i64].as_slice(), false, Kind::Float);
+                TchTensor::new(sum)
+            }
+        })
+    }
 
     /// The inputs of the backward pass: the inputs, and the mean and 1 / √(variance + ε) of each row.
     #[derive(Clone, Debug)]
@@ -300,11 +367,20 @@ mod libtorch {
     impl<const N: usize> Op<LibTorch, N> for Norm {
         type Kept = Kept<N>;
 
-        fn takes(&self, _: &[TchTensor; N]) -> bool {
-            self.centred
+        /// PyTorch has no RMS norm with a gradient that can be called by itself.
+        fn takes(&self, inputs: &[TchTensor; N]) -> bool {
+            let is_f32 = inputs.iter().all(|x| x.tensor.kind() == Kind::Float);
+            self.centred || (N < 3 && is_cuda(&inputs[0].tensor) && is_f32)
         }
 
         fn forward(&self, inputs: [TchTensor; N]) -> (TchTensor, Kept<N>) {
+            if !self.centred {
+                let inputs = inputs.map(contiguous);
+                let (y, factor) = rms_norm(self.eps, &inputs);
+                let factor = TchTensor::new(factor);
+                let rows = [factor.clone(), factor];
+                return (TchTensor::new(y), Kept { inputs, rows });
+            }
             let [x, gamma, beta] = [0, 1, 2].map(|i| inputs.get(i).map(|x| &x.tensor));
             let x = x.unwrap_or_else(|| unreachable!("a norm has an input"));
             let width = x.size().last().copied().unwrap_or(1);
@@ -314,6 +390,9 @@ mod libtorch {
         }
 
         fn backward(&self, kept: Kept<N>, grad: TchTensor) -> [TchTensor; N] {
+            if !self.centred {
+                return rms_norm_backward(&kept, &contiguous(grad).tensor);
+            }
             let [x, gamma, beta] = [0, 1, 2].map(|i| kept.inputs.get(i).map(|x| &x.tensor));
             let x = x.unwrap_or_else(|| unreachable!("a norm has an input"));
             let [mean, factor] = kept.rows.each_ref().map(|x| &x.tensor);

@@ -91,6 +91,14 @@ pub fn allow_tf32(allow: bool) {
     let _ = allow;
 }
 
+/// Says whether LibTorch takes only kernels on a GPU whose result is the same in each run. It holds for the whole
+/// process, and must be called before the first product on a GPU.
+pub fn deterministic(on: bool) {
+    #[cfg(feature = "tch")]
+    crate::libtorch::deterministic(on);
+    let _ = on;
+}
+
 /// Does `work`, and writes what LibTorch's operations and the GPU's kernels did meanwhile to `path`, for the viewers of
 /// Chrome and Perfetto.
 ///

@@ -364,7 +364,8 @@ pub(crate) mod libtorch {
         pub(crate) fn gradients(self, grad: TchTensor) -> [Tensor; 2] {
             let (x, w) = (self.x.tensor, self.w.tensor);
             let grad = match w.size()[1] > self.d_out {
-                true => padded(&grad.tensor, 1, x.kind()),
+                true => in_place(&grad, w.size()[1], x.kind())
+                    .unwrap_or_else(|| padded(&grad.tensor, 1, x.kind())),
                 false => to_kind(grad, x.kind()).tensor,
             };
             let dx = grad.matmul(&w.tr());
@@ -375,6 +376,17 @@ pub(crate) mod libtorch {
             };
             [dx, dw.narrow(1, 0, self.d_out)]
         }
+    }
+
+    /// x with zeros behind its rows up to `width` elements, if there is room that nothing else uses.
+    fn in_place(x: &TchTensor, width: i64, kind: Kind) -> Option<Tensor> {
+        let (sizes, strides) = (x.tensor.size(), x.tensor.stride());
+        let has_room = x.can_mut() && x.tensor.kind() == kind && strides == [width, 1];
+        // Fails if the memory of x ends before.
+        let all = has_room.then(|| x.tensor.f_as_strided([sizes[0], width], [width, 1], None))?;
+        let all = all.ok()?;
+        let _ = all.narrow(1, sizes[1], width - sizes[1]).zero_();
+        Some(all)
     }
 
     /// x in the float type `kind`, with zeros behind the elements of `axis` up to a multiple of 64.

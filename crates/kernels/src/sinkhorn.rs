@@ -146,4 +146,58 @@ mod flex {
 }
 
 #[cfg(feature = "tch")]
-crate::op::no_kernel!(Sinkhorn, 1, burn::backend::LibTorch, burn_tch::TchTensor);
+mod libtorch {
+    use burn::backend::LibTorch;
+    use burn_tch::TchTensor;
+    use tch::{Kind, Tensor};
+
+    use super::Sinkhorn;
+    use crate::cuda::{Arg, Grid, launch};
+    use crate::libtorch::{contiguous, is_cuda};
+    use crate::op::Op;
+
+    /// The largest side of a matrix, and the largest number of steps, that the kernels take.
+    const SIDE: i64 = 4;
+    const STEPS: usize = 64;
+
+    impl Sinkhorn {
+        /// Writes to `out` what the kernel makes of the matrices and the other `inputs`.
+        fn launch(&self, name: &std::ffi::CStr, inputs: &[&Tensor], out: &Tensor) {
+            let n = out.size().last().map_or(1, |n| *n as usize);
+            let count = out.numel() / (n * n).max(1);
+            let tensors = inputs.iter().copied().chain([out]).map(Arg::Of);
+            let numbers = [
+                Arg::Long(count),
+                Arg::Int(n),
+                Arg::Int(self.steps),
+                Arg::Float(self.eps),
+            ];
+            let arguments: Vec<_> = tensors.chain(numbers).collect();
+            launch(name, out, Grid::threads(count), &arguments);
+        }
+    }
+
+    impl Op<LibTorch, 1> for Sinkhorn {
+        type Kept = TchTensor;
+
+        fn takes(&self, [m]: &[TchTensor; 1]) -> bool {
+            let x = &m.tensor;
+            let is_small = x.size().last().is_some_and(|n| *n <= SIDE) && self.steps <= STEPS;
+            is_cuda(x) && x.kind() == Kind::Float && is_small
+        }
+
+        fn forward(&self, [m]: [TchTensor; 1]) -> (TchTensor, TchTensor) {
+            let m = contiguous(m);
+            let out = m.tensor.empty_like();
+            self.launch(c"sinkhorn", &[&m.tensor], &out);
+            (TchTensor::new(out), m)
+        }
+
+        fn backward(&self, m: TchTensor, grad: TchTensor) -> [TchTensor; 1] {
+            let (m, grad) = (m.tensor, contiguous(grad).tensor);
+            let out = m.empty_like();
+            self.launch(c"sinkhorn_gradient", &[&m, &grad], &out);
+            [TchTensor::new(out)]
+        }
+    }
+}

@@ -282,11 +282,20 @@ mod flex {
 mod libtorch {
     use burn::backend::LibTorch;
     use burn_tch::TchTensor;
-    use tch::Tensor;
+    use tch::{Kind, Tensor};
 
     use super::{Form, Theta};
-    use crate::libtorch::in_f32;
+    use crate::activation::Activation;
+    use crate::cuda::{Arg, Grid, empty, launch};
+    use crate::libtorch::{contiguous, in_f32, is_cuda};
     use crate::op::Op;
+    use crate::product::libtorch::to_kind;
+
+    /// The number of rows and their width.
+    fn rows(x: &Tensor) -> (usize, usize) {
+        let width = x.size().last().map_or(1, |width| *width as usize);
+        (x.numel() / width.max(1), width)
+    }
 
     /// 1 / (norm + ε) and its derivative by the norm; 0 for a row with norm 0.
     fn inverse(norm: &Tensor, eps: f64) -> [Tensor; 2] {
@@ -319,6 +328,12 @@ mod libtorch {
         }
 
         fn forward(&self, [a, tau]: [TchTensor; 2]) -> (TchTensor, [TchTensor; 2]) {
+            if self.has_kernel(&a.tensor) {
+                let a = contiguous(a);
+                let y = self.launch_forward(&a.tensor, &tau.tensor);
+                return (TchTensor::new(y), [a, tau]);
+            }
+            let a = to_kind(a, tau.tensor.kind());
             let (x, f) = (&a.tensor, self.activation);
             let factor = |norm: &Tensor| &inverse(norm, self.eps)[0] * &tau.tensor;
             let y = match self.form {
@@ -335,6 +350,10 @@ mod libtorch {
 
         /// The derivatives are those of the kernel for Flex.
         fn backward(&self, [a, tau]: [TchTensor; 2], grad: TchTensor) -> [TchTensor; 2] {
+            if self.has_kernel(&a.tensor) {
+                let grad = contiguous(grad);
+                return self.launch_backward(&a.tensor, &tau.tensor, &grad.tensor);
+            }
             let (x, tau, f) = (&a.tensor, &tau.tensor, self.activation);
             let dy = grad.tensor.to_kind(x.kind());
             let (dx, d_tau) = match self.form {
@@ -372,6 +391,52 @@ mod libtorch {
     }
 
     impl Theta {
+        /// Whether one kernel does the work, on f32 or bf16 scores.
+        fn has_kernel(&self, a: &Tensor) -> bool {
+            let kind = matches!(a.kind(), Kind::Float | Kind::BFloat16);
+            is_cuda(a) && kind && self.form != Form::Softmax
+        }
+
+        /// The last arguments of both kernels.
+        fn constants(&self) -> [Arg<'static>; 3] {
+            let form = match self.form {
+                Form::NormThenActivation => 0,
+                Form::ActivationThenL2 => 1,
+                Form::ActivationThenL1 => 2,
+                Form::Softmax => unreachable!("it has no kernel"),
+            };
+            let activation = match self.activation {
+                Activation::GeluTanh => 0,
+                Activation::GeluErf => 1,
+                Activation::Relu => 2,
+            };
+            [Arg::Int(form), Arg::Int(activation), Arg::Float(self.eps)]
+        }
+
+        fn launch_forward(&self, a: &Tensor, tau: &Tensor) -> Tensor {
+            let (rows, width) = rows(a);
+            let y = a.empty_like();
+            let bf16 = Arg::Bool(a.kind() == Kind::BFloat16);
+            let own = [Arg::Of(a), Arg::Of(tau), Arg::Of(&y), Arg::Int(width), bf16];
+            launch(
+                c"theta",
+                a,
+                Grid::blocks(rows, a),
+                &[&own[..], &self.constants()].concat(),
+            );
+            y
+        }
+
+        fn launch_backward(&self, a: &Tensor, tau: &Tensor, dy: &Tensor) -> [TchTensor; 2] {
+            let (rows, width) = rows(a);
+            let (da, d_tau) = (a.empty_like(), empty(&[rows as i64], Kind::Float, a));
+            let tensors = [a, tau, dy, &da, &d_tau].map(Arg::Of);
+            let kinds = [a, dy].map(|x| Arg::Bool(x.kind() == Kind::BFloat16));
+            let arguments = [&tensors[..], &[Arg::Int(width)], &kinds, &self.constants()].concat();
+            launch(c"theta_gradient", a, Grid::blocks(rows, a), &arguments);
+            [da, d_tau.sum(Kind::Float).reshape([1])].map(TchTensor::new)
+        }
+
         /// The order of the norm of φ(a).
         fn order(&self) -> i64 {
             match self.form {

@@ -21,8 +21,9 @@ pub struct Pool {
 
 /// Fields that were added after version 2 of the pool, at values that change nothing. They are left out of the hash, so
 /// that earlier runs are still found.
-const LATER: [&str; 10] = [
+const LATER: [&str; 11] = [
     "b_res: -8.0,",
+    "deterministic: false,",
     "label_smoothing: 0.0,",
     "lora: None,",
     "mup: None,",

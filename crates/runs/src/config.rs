@@ -69,6 +69,9 @@ pub struct TrainConfig {
     pub label_smoothing: f64,
     /// Number format of matrix products and attention.
     pub precision: Precision,
+    /// Whether LibTorch takes only kernels on a GPU that give the same result in each run. Some steps take longer. On a
+    /// CPU and on Flex, results are always the same.
+    pub deterministic: bool,
     /// The activations that are kept for the backward pass, which computes the others again. This takes less memory and
     /// more time. The results are equal, up to rounding in a recurrence and with connections that read earlier streams.
     /// `None` keeps all activations.
@@ -210,6 +213,7 @@ impl Default for TrainConfig {
             z_loss: 1e-4,
             label_smoothing: 0.0,
             precision: Precision::F32,
+            deterministic: false,
             recompute: None,
             shard_optimizer: false,
             tensorboard: false,

@@ -119,7 +119,6 @@ impl<B: Backend> Pattention<B> {
 
     /// Θ over the last axis (eq. 5 and the other rows of Table 4).
     pub(crate) fn theta(&self, a: Tensor<B, 3>) -> Tensor<B, 3> {
-        let a = widen(a);
         let theta = kernels::Theta {
             form: match self.normalization {
                 Normalization::L2NormGelu => kernels::Form::NormThenActivation,
@@ -130,7 +129,7 @@ impl<B: Backend> Pattention<B> {
             activation: self.activation.into(),
             eps: self.eps,
         };
-        kernels::theta(theta, a, self.tau.val()).unwrap_or_else(|a| self.theta_plain(a))
+        kernels::theta(theta, a, self.tau.val()).unwrap_or_else(|a| self.theta_plain(widen(a)))
     }
 
     /// [`theta`](Self::theta), term by term.

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
-use residual_zoo_core::ops::loss::{self, Loss};
+use residual_zoo_core::ops::{
+    self,
+    loss::{self, Loss},
+};
 use residual_zoo_core::params::ImportError;
 use residual_zoo_core::recompute::{self, Recording};
 use residual_zoo_core::statistics::{self, Statistic};
@@ -143,6 +146,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             .check::<B>(&device)
             .map_err(|error| error.within("train"))?;
         precision.set_up();
+        ops::deterministic(config.train.deterministic);
         let [training, validation] = sequences(&config, corpus)?;
         clear_graphs::<B>(&device);
         B::seed(&device, derive_seed(config.train.seed, &[INIT]));

@@ -26,7 +26,7 @@ impl<B: Backend> Loss<B> {
 
     /// Loss of `logits` `[batch, classes]` for `targets` `[batch]`.
     pub fn classification(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Self {
-        let of_rows = log_z_and_target(widen(logits), targets);
+        let of_rows = log_z_and_target(logits, targets);
         let [log_z, target] = [0, 1].map(|column| of_rows.clone().narrow(1, column, 1));
         Self {
             cross_entropy: (log_z.clone() - target).mean(),
@@ -85,7 +85,7 @@ pub fn log_z_and_target<B: Backend>(
     targets: Tensor<B, 1, Int>,
 ) -> Tensor<B, 2> {
     kernels::log_z_and_target(logits, targets.clone())
-        .unwrap_or_else(|logits| log_z_and_target_plain(logits, targets))
+        .unwrap_or_else(|logits| log_z_and_target_plain(widen(logits), targets))
 }
 
 /// [`log_z_and_target`], term by term.

@@ -15,4 +15,4 @@ pub mod optimizer;
 pub mod precision;
 pub mod sinkhorn;
 
-pub use residual_zoo_kernels::profile;
+pub use residual_zoo_kernels::{deterministic, profile};
