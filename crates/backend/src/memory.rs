@@ -96,9 +96,7 @@ impl PeakMemory {
             // A program always uses some memory, so zero means that the allocator does not count.
             BackendKind::Flex => Some(PeakAlloc::most() as u64).filter(|bytes| *bytes > 0),
             #[cfg(feature = "tch")]
-            BackendKind::LibTorch => {
-                residual_zoo_kernels::libtorch::memory(self.gpu?).map(|memory| memory.peak)
-            }
+            BackendKind::LibTorch => residual_zoo_kernels::libtorch::peak_memory(self.gpu?),
             _ => self.kind.pool_size(self.gpu),
         }
     }

@@ -56,6 +56,8 @@ impl BackendKind {
                 if let Some(index) = gpu.filter(|index| *index >= found) {
                     return Err(BackendError::NoSuchGpu { index, found });
                 }
+                // PyTorch's convolutions are in TF32 otherwise.
+                residual_zoo_kernels::allow_tf32(false);
                 let device = gpu.map_or(Cpu, Cuda);
                 start::<burn::backend::LibTorch, T>(self, device, task)
             }

@@ -166,6 +166,7 @@ impl OnBackend for MeasureRates {
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Rates {
         let Self(precision) = self;
+        precision.set_up();
         precision.during(|| Rates::measure::<B::InnerBackend>(&device))
     }
 }

@@ -91,14 +91,9 @@ char *zoo_deterministic(int on) {
   });
 }
 
-// The bytes of tensors on a GPU: now, the most since the last reset, and the most that the allocator reserved.
-char *zoo_memory(int gpu, int64_t *bytes) {
-  return guarded([&] {
-    auto stats = at::accelerator::getDeviceStats(gpu);
-    bytes[0] = stats.allocated_bytes[0].current;
-    bytes[1] = stats.allocated_bytes[0].peak;
-    bytes[2] = stats.reserved_bytes[0].peak;
-  });
+// The most bytes of tensors on a GPU since the last reset.
+char *zoo_peak_memory(int gpu, int64_t *bytes) {
+  return guarded([&] { *bytes = at::accelerator::getDeviceStats(gpu).allocated_bytes[0].peak; });
 }
 
 // Returns free memory to the GPU, and restarts the search for the most bytes.

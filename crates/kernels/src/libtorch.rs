@@ -50,7 +50,7 @@ unsafe extern "C" {
     ) -> *mut c_char;
     fn zoo_allow_tf32(allow: c_int) -> *mut c_char;
     fn zoo_deterministic(on: c_int) -> *mut c_char;
-    fn zoo_memory(gpu: c_int, bytes: *mut i64) -> *mut c_char;
+    fn zoo_peak_memory(gpu: c_int, bytes: *mut i64) -> *mut c_char;
     fn zoo_reset_memory(gpu: c_int) -> *mut c_char;
     fn zoo_start_profile() -> *mut c_char;
     fn zoo_end_profile(path: *const c_char) -> *mut c_char;
@@ -248,28 +248,12 @@ pub(crate) fn end_profile(path: &std::path::Path) -> Result<(), String> {
     result(unsafe { zoo_end_profile(path.as_ptr()) })
 }
 
-/// The memory of a GPU that this process holds, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GpuMemory {
-    /// Of tensors, now.
-    pub in_use: u64,
-    /// Of tensors, the most since [`reset_memory`].
-    pub peak: u64,
-    /// Of tensors and of free blocks that PyTorch keeps, the most since [`reset_memory`].
-    pub reserved: u64,
-}
-
-/// The memory of the GPU of this index; `None` without one.
-pub fn memory(gpu: usize) -> Option<GpuMemory> {
-    let mut bytes = [0; 3];
-    // SAFETY: there is a place for each number.
-    result(unsafe { zoo_memory(gpu as c_int, bytes.as_mut_ptr()) }).ok()?;
-    let [in_use, peak, reserved] = bytes.map(|bytes| u64::try_from(bytes).unwrap_or(0));
-    Some(GpuMemory {
-        in_use,
-        peak,
-        reserved,
-    })
+/// The most bytes that tensors took on the GPU of this index since [`reset_memory`]; `None` without such a GPU.
+pub fn peak_memory(gpu: usize) -> Option<u64> {
+    let mut bytes = 0;
+    // SAFETY: there is a place for the number.
+    result(unsafe { zoo_peak_memory(gpu as c_int, &raw mut bytes) }).ok()?;
+    u64::try_from(bytes).ok()
 }
 
 /// Returns the free memory that PyTorch keeps to the GPUs, and restarts the search for the peak of one. Does nothing
