@@ -97,8 +97,10 @@ class Machine:
             answer["end"] = log[-600:]
         self.answers.write(json.dumps(answer) + "\n")
         self.answers.flush()
-        shown = {k: (f"{v:.4g}" if isinstance(v, float) else v) for k, v in answer.items() if k not in ("end", "question", "kernels")}
-        print(question, *(f"{k}={v}" for k, v in shown.items() if k != "name"), name, sep="  ", flush=True)
+        hidden = ("question", "name", "end", "kernels")
+        shown = {key: value for key, value in answer.items() if key not in hidden}
+        shown = [f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in shown.items()]
+        print(question, *shown, name, sep="  ", flush=True)
         if status not in (0, "killed"):
             print("   ", log[-300:].replace("\n", "\n    "), flush=True)
         return answer
