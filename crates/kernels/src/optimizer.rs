@@ -25,14 +25,15 @@ pub struct AdamW {
 /// A parameter x, its moments m and v, and its gradient, `[count]` each.
 pub type State<B> = [Tensor<B, 1>; 4];
 
+/// The constants of a step, and the parameter that takes it.
+pub type Due<B> = (AdamW, State<B>);
+
 /// Takes a step of each parameter: returns x, m and v after it.
 ///
 /// # Errors
 ///
 /// Returns the inputs if there is no kernel for them.
-pub fn adamw<B: Backend>(
-    steps: Vec<(AdamW, State<B>)>,
-) -> Result<Vec<[Tensor<B, 1>; 3]>, Vec<(AdamW, State<B>)>> {
+pub fn adamw<B: Backend>(steps: Vec<Due<B>>) -> Result<Vec<[Tensor<B, 1>; 3]>, Vec<Due<B>>> {
     #[cfg(feature = "flex")]
     let steps = match each(steps, |(step, state)| {
         crate::flex::on_flex(state, |state| flex::adamw(step, state)).map_err(|state| (step, state))
@@ -195,7 +196,7 @@ mod libtorch {
     use burn::tensor::{Tensor, TensorPrimitive};
     use burn_tch::TchTensor;
 
-    use super::{AdamW, State};
+    use super::{AdamW, Due};
     use crate::libtorch;
     use crate::op::{plain_only, same};
 
@@ -213,9 +214,7 @@ mod libtorch {
     }
 
     /// PyTorch's fused AdamW, in place. Parameters with the same constants share a launch.
-    pub fn adamw<B: Backend>(
-        steps: Vec<(AdamW, State<B>)>,
-    ) -> Result<Vec<[Tensor<B, 1>; 3]>, Vec<(AdamW, State<B>)>> {
+    pub fn adamw<B: Backend>(steps: Vec<Due<B>>) -> Result<Vec<[Tensor<B, 1>; 3]>, Vec<Due<B>>> {
         if !is_libtorch::<B>() {
             return Err(steps);
         }

@@ -31,9 +31,13 @@ pub fn product<B: Backend>(
 
 /// The operation of [`linear`].
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "tch"), allow(dead_code))]
 struct Linear {
     bf16: bool,
 }
+
+/// x, w and b of an affine map.
+pub type Affine<B> = (Tensor<B, 2>, Tensor<B, 2>, Tensor<B, 1>);
 
 /// x · w + b for x `[rows, d_in]`, w `[d_in, d_out]` and b `[d_out]`, in one kernel. In bf16 if `bf16`: x, w, b and the
 /// result are rounded to bf16, and the gradients of x, w and b have their float types.
@@ -46,7 +50,7 @@ pub fn linear<B: Backend>(
     w: Tensor<B, 2>,
     b: Tensor<B, 1>,
     bf16: bool,
-) -> Result<Tensor<B, 2>, (Tensor<B, 2>, Tensor<B, 2>, Tensor<B, 1>)> {
+) -> Result<Tensor<B, 2>, Affine<B>> {
     let inputs = [
         x.into_primitive().tensor(),
         w.into_primitive().tensor(),

@@ -2,10 +2,10 @@
 
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
-pub use residual_zoo_kernels::{AdamW, State};
+pub use residual_zoo_kernels::{AdamW, Due, State};
 
 /// Takes one AdamW step of each parameter. Returns x, m and v after it.
-pub fn adamw<B: Backend>(steps: Vec<(AdamW, State<B>)>) -> Vec<[Tensor<B, 1>; 3]> {
+pub fn adamw<B: Backend>(steps: Vec<Due<B>>) -> Vec<[Tensor<B, 1>; 3]> {
     kernels::adamw(steps).unwrap_or_else(|steps| {
         let after = steps
             .into_iter()
