@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-r"""Asks a GPU machine numbered questions about speed and correctness. Each has a limit of seconds.
+r"""Asks a GPU machine questions about speed and correctness. Each has a limit of seconds.
 
     python benches/gpu/ask.py --tch PROGRAM --tests TESTS --out OUT          # all questions, in order of worth
     python benches/gpu/ask.py --tch PROGRAM --out OUT --only gpt2,models
@@ -57,6 +57,7 @@ class Machine:
         self.zoo_device = ["--cpu"] if args.tiny else []
         self.ids = 300 if args.tiny else 50257
         self.answers = (args.out / "answers.jsonl").open("a")
+        self.failed = []
         lib = Path(torch.__file__).parent / "lib"
         self.env = os.environ | {"LD_LIBRARY_PATH": f"{lib}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
 
@@ -95,6 +96,7 @@ class Machine:
             answer["unread"] = str(error)
         if status not in (0, "killed"):
             answer["end"] = log[-600:]
+            self.failed.append(f"{question} {name}")
         self.answers.write(json.dumps(answer) + "\n")
         self.answers.flush()
         hidden = ("question", "name", "end", "kernels")
@@ -322,6 +324,8 @@ def main():
         start = time.monotonic()
         QUESTIONS[name](machine)
         print(f"-- {name}: {time.monotonic() - start:.0f} s", flush=True)
+    if machine.failed:
+        sys.exit(f"failed: {'; '.join(machine.failed)}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::AutodiffBackend};
 use residual_zoo::backend::{BackendKind, OnBackend};
 use residual_zoo::core::ops::linear::product;
-use residual_zoo::core::ops::loss::Loss;
+use residual_zoo::core::ops::loss::{Loss, log_z_and_target};
 use residual_zoo::core::{ConfigError, Precision, Recompute, product_roundoff};
 use residual_zoo::data::Corpus;
 use residual_zoo::runs::run_dir;
@@ -209,6 +209,45 @@ fn an_odd_number_of_tokens_changes_a_pass_in_bf16_only_by_rounding() {
             assert!(exact.len() == found.len() && size > 0.0);
         }
     }
+}
+
+/// log Z of a row with one logit that is NaN, for each place of that logit.
+struct WithNan;
+
+impl OnBackend for WithNan {
+    type Output = Vec<f64>;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Vec<f64> {
+        let count = 70;
+        let logits = Tensor::<B, 2>::zeros([count, count], &device);
+        let logits = logits.mask_fill(
+            Tensor::diag_mask([count, count], 0, &device).bool_not(),
+            f32::NAN,
+        );
+        let targets = Tensor::<B, 1, Int>::zeros([count], &device);
+        let log_z = log_z_and_target(logits, targets).narrow(1, 0, 1);
+        log_z.into_data().iter().collect()
+    }
+}
+
+#[test]
+fn a_logit_that_is_not_a_number_shows_in_log_z() {
+    for kind in tested() {
+        let log_z = kind.run(kind.default_gpu(), WithNan).unwrap();
+        assert!(log_z.iter().all(|x| x.is_nan()), "{kind}: {log_z:?}");
+    }
+}
+
+#[cfg(feature = "tch")]
+#[test]
+fn a_gpu_that_does_not_exist_is_an_error_that_counts_the_others() {
+    let error = BackendKind::LibTorch.run(Some(99), WithNan).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.starts_with("there is no GPU 99: LibTorch finds "),
+        "{text}"
+    );
+    assert!(error.is_bad_input());
 }
 
 struct Check(Precision);

@@ -179,6 +179,8 @@ fn what_is_no_config_is_named() {
         2,
         &["flex", "--gpu"],
     );
+    let mut both = smoke(&scratch.path("run"));
+    fails(both.args(["--cpu", "--gpu", "3"]), 2, &["--cpu", "--gpu"]);
     let mut peak = smoke(&scratch.path("run"));
     fails(peak.args(["--peak-tflops", "0"]), 2, &["peak-tflops"]);
     let mut bench = zoo("bench");

@@ -132,6 +132,12 @@ pub(crate) fn launch(name: &CStr, on: &Tensor, grid: Grid, arguments: &[Arg]) {
     });
 }
 
+/// The number of rows of a tensor, and their width.
+pub(crate) fn rows(x: &Tensor) -> [usize; 2] {
+    let width = x.size().last().map_or(1, |width| *width as usize);
+    [x.numel() / width.max(1), width]
+}
+
 /// A tensor for the result of a kernel, without values.
 pub(crate) fn empty(sizes: &[i64], kind: Kind, like: &Tensor) -> Tensor {
     Tensor::empty(sizes, (kind, like.device()))

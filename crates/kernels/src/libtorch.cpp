@@ -76,6 +76,8 @@ char *zoo_sum_of_squares(tensor *parts, int count, tensor *out) {
 // Whether products and convolutions of f32 numbers on CUDA round their factors to TF32.
 char *zoo_allow_tf32(int allow) {
   return guarded([&] {
+    // Without a GPU, PyTorch 2.9 would only warn of a newer interface.
+    if (!at::hasCUDA()) return;
     at::globalContext().setAllowTF32CuBLAS(allow != 0);
     at::globalContext().setAllowTF32CuDNN(allow != 0);
   });

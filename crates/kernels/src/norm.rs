@@ -287,15 +287,9 @@ mod libtorch {
     use tch::{Kind, Tensor};
 
     use super::Norm;
-    use crate::cuda::{Arg, Grid, empty, launch};
+    use crate::cuda::{Arg, Grid, empty, launch, rows};
     use crate::libtorch::{self, LayerNorm, contiguous, is_cuda};
     use crate::op::Op;
-
-    /// The number of rows and their width.
-    fn rows(x: &Tensor) -> [usize; 2] {
-        let width = x.size().last().map_or(1, |width| *width as usize);
-        [x.numel() / width.max(1), width]
-    }
 
     /// The RMS norm of x with the scale γ, if there is one, and the factor of each row.
     fn rms_norm(eps: f64, inputs: &[TchTensor]) -> (Tensor, Tensor) {
@@ -367,7 +361,7 @@ mod libtorch {
     impl<const N: usize> Op<LibTorch, N> for Norm {
         type Kept = Kept<N>;
 
-        /// PyTorch has no RMS norm with a gradient that can be called by itself.
+        /// Takes layer norms everywhere, and RMS norms without a shift on CUDA.
         fn takes(&self, inputs: &[TchTensor; N]) -> bool {
             let is_f32 = inputs.iter().all(|x| x.tensor.kind() == Kind::Float);
             self.centred || (N < 3 && is_cuda(&inputs[0].tensor) && is_f32)

@@ -286,16 +286,10 @@ mod libtorch {
 
     use super::{Form, Theta};
     use crate::activation::Activation;
-    use crate::cuda::{Arg, Grid, empty, launch};
+    use crate::cuda::{Arg, Grid, empty, launch, rows};
     use crate::libtorch::{contiguous, in_f32, is_cuda};
     use crate::op::Op;
     use crate::product::libtorch::to_kind;
-
-    /// The number of rows and their width.
-    fn rows(x: &Tensor) -> (usize, usize) {
-        let width = x.size().last().map_or(1, |width| *width as usize);
-        (x.numel() / width.max(1), width)
-    }
 
     /// 1 / (norm + ε) and its derivative by the norm; 0 for a row with norm 0.
     fn inverse(norm: &Tensor, eps: f64) -> [Tensor; 2] {
@@ -414,7 +408,7 @@ mod libtorch {
         }
 
         fn launch_forward(&self, a: &Tensor, tau: &Tensor) -> Tensor {
-            let (rows, width) = rows(a);
+            let [rows, width] = rows(a);
             let y = a.empty_like();
             let bf16 = Arg::Bool(a.kind() == Kind::BFloat16);
             let own = [Arg::Of(a), Arg::Of(tau), Arg::Of(&y), Arg::Int(width), bf16];
@@ -428,7 +422,7 @@ mod libtorch {
         }
 
         fn launch_backward(&self, a: &Tensor, tau: &Tensor, dy: &Tensor) -> [TchTensor; 2] {
-            let (rows, width) = rows(a);
+            let [rows, width] = rows(a);
             let (da, d_tau) = (a.empty_like(), empty(&[rows as i64], Kind::Float, a));
             let tensors = [a, tau, dy, &da, &d_tau].map(Arg::Of);
             let kinds = [a, dy].map(|x| Arg::Bool(x.kind() == Kind::BFloat16));

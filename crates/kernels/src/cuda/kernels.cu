@@ -1,4 +1,4 @@
-// Operations on LibTorch's CUDA tensors that PyTorch has no kernel for. NVRTC compiles them at the first use, so a
+// Operations on LibTorch's CUDA tensors that would take many of PyTorch's kernels. NVRTC compiles them at the first use, so a
 // build needs no CUDA toolkit. In tests, emulated.cpp runs them on the CPU.
 //
 // Each kernel has the equation of its plain form in `residual_zoo_core::ops`. Numbers are f32 in registers. A pointer
@@ -58,12 +58,12 @@ extern "C" __global__ void log_z(const void *logits, const i64 *targets, float *
 #pragma unroll 4
   for (int i = threadIdx.x; i < width; i += blockDim.x) {
     float x = load(logits, row + i, bf16), larger = fmaxf(max, x);
-    if (larger == nothing) continue;
+    if (x == nothing) continue;
     sum = sum * expf(max - larger) + expf(x - larger);
     max = larger;
   }
   float of_row = block_max(max);
-  sum = block_sum(max == nothing ? 0 : sum * expf(max - of_row));
+  sum = block_sum(sum == 0 ? 0 : sum * expf(max - of_row));
   if (threadIdx.x == 0) {
     out[2 * blockIdx.x] = of_row + logf(sum);
     out[2 * blockIdx.x + 1] = load(logits, row + targets[blockIdx.x], bf16);
@@ -194,7 +194,8 @@ enum Form { NORM_THEN_ACTIVATION, ACTIVATION_THEN_L2, ACTIVATION_THEN_L1 };
 enum Activation { GELU_TANH, GELU_ERF, RELU };
 
 __device__ inline float value(int activation, float x) {
-  if (activation == RELU) return x > 0 ? x : 0;
+  // NaN stays NaN.
+  if (activation == RELU) return x < 0 ? 0 : x;
   if (activation == GELU_ERF) return 0.5f * x * (1 + erff(x * 0.70710678f));
   return 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
 }
