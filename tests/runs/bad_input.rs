@@ -180,7 +180,13 @@ fn what_is_no_config_is_named() {
         &["flex", "--gpu"],
     );
     let mut both = smoke(&scratch.path("run"));
-    fails(both.args(["--cpu", "--gpu", "3"]), 2, &["--cpu", "--gpu"]);
+    let output = both.args(["--cpu", "--gpu", "3"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains("'--cpu' cannot be used with '--gpu <INDEX>'"),
+        "{text}"
+    );
     let mut peak = smoke(&scratch.path("run"));
     fails(peak.args(["--peak-tflops", "0"]), 2, &["peak-tflops"]);
     let mut bench = zoo("bench");

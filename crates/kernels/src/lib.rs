@@ -49,6 +49,6 @@ pub use norm::{Norm, norm};
 pub use norm_product::norm_product;
 pub use op::{allow_tf32, deterministic, plain_only, profile};
 pub use optimizer::{AdamW, Due, State, adamw, sum_of_squares};
-pub use product::{Affine, linear, product};
+pub use product::{Affine, Linear, linear, product};
 pub use sinkhorn::{Sinkhorn, sinkhorn};
 pub use theta::{Form, Theta, theta};

@@ -29,34 +29,33 @@ pub fn product<B: Backend>(
     result.map(of).map_err(|inputs| inputs.map(of))
 }
 
-/// The operation of [`linear`].
+/// The float type of an affine map.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(feature = "tch"), allow(dead_code))]
-struct Linear {
-    bf16: bool,
+pub struct Linear {
+    /// Whether x, w, b and the result are rounded to bf16. Their gradients have their float types.
+    pub bf16: bool,
 }
 
 /// x, w and b of an affine map.
 pub type Affine<B> = (Tensor<B, 2>, Tensor<B, 2>, Tensor<B, 1>);
 
-/// x · w + b for x `[rows, d_in]`, w `[d_in, d_out]` and b `[d_out]`, in one kernel. In bf16 if `bf16`: x, w, b and the
-/// result are rounded to bf16, and the gradients of x, w and b have their float types.
+/// x · w + b for x `[rows, d_in]`, w `[d_in, d_out]` and b `[d_out]`, in one kernel.
 ///
 /// # Errors
 ///
 /// Returns x, w and b if there is no kernel for them.
 pub fn linear<B: Backend>(
+    linear: Linear,
     x: Tensor<B, 2>,
     w: Tensor<B, 2>,
     b: Tensor<B, 1>,
-    bf16: bool,
 ) -> Result<Tensor<B, 2>, Affine<B>> {
     let inputs = [
         x.into_primitive().tensor(),
         w.into_primitive().tensor(),
         b.into_primitive().tensor(),
     ];
-    let result = apply::<B, _, 3>(&Linear { bf16 }, inputs);
+    let result = apply::<B, _, 3>(&linear, inputs);
     let of = |x| TensorPrimitive::Float(x);
     result
         .map(|y| Tensor::from_primitive(of(y)))

@@ -42,7 +42,7 @@ pub fn project<B: Backend>(x: Tensor<B, 3>, weight: Tensor<B, 2>) -> Tensor<B, 3
 /// x · w + b for x `[rows, d_in]`, w `[d_in, d_out]` and b `[d_out]`: `[rows, d_out]`.
 fn affine<B: Backend>(x: Tensor<B, 2>, w: Tensor<B, 2>, b: Tensor<B, 1>) -> Tensor<B, 2> {
     let bf16 = Precision::now() == Precision::Bf16;
-    kernels::linear(x, w, b, bf16).unwrap_or_else(|(x, w, b)| {
+    kernels::linear(kernels::Linear { bf16 }, x, w, b).unwrap_or_else(|(x, w, b)| {
         let y = product(x, w);
         match y.dtype() {
             // Each use of the bias is rounded, so that the gradients of all uses are summed in f32. Each use has one
