@@ -319,9 +319,9 @@ pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
     let path = Path::new(name);
     let source = match builtin::experiments().find(|source| source.name == name) {
         Some(source) => source,
-        None if path.extension().is_some() || path.exists() => {
+        None if path.extension().is_some() || path.symlink_metadata().is_ok() => {
             let source = Source::read(path)?;
-            if ExperimentFile::lacks_runs(&source.text) {
+            if ExperimentFile::is_run(&source.text) {
                 let problem = format!("is a run file; train it by `residual-zoo train {name}`");
                 return Err(ConfigError::new(name, problem).into());
             }

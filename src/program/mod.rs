@@ -188,12 +188,19 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
         return Err(ConfigError::new(config.display().to_string(), problem).into());
     }
     let ending = config.extension().unwrap_or_default().to_string_lossy();
-    if TEXTS.contains(&ending.as_ref()) {
-        let name = config.display().to_string();
-        let problem = "is not a RON file; to train on it, give it with `--data`, after a RON file";
-        return Err(ConfigError::new(name, problem).into());
+    if TEXTS.contains(&ending.as_ref()) && config.exists() {
+        let problem = format!(
+            "is a text, but a run file belongs here, or a name that `residual-zoo list runs` shows; give the text with \
+             `--data {}`",
+            cli::quoted_path(config)
+        );
+        return Err(ConfigError::new(config.display().to_string(), problem).into());
     }
-    if config.exists() || config.extension().is_some_and(|ending| ending == "ron") {
+    let is_text = TEXTS.contains(&ending.as_ref());
+    if config.symlink_metadata().is_ok()
+        || is_text
+        || config.extension().is_some_and(|ending| ending == "ron")
+    {
         let read = RunConfig::read(config).map_err(|error| not_a_run(config, error));
         return Ok(with_tokenizer_beside(read?, config)?);
     }

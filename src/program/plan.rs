@@ -9,7 +9,7 @@ use residual_zoo::core::{ConfigError, Precision, Recompute};
 use residual_zoo::drive::Trial;
 use residual_zoo::drive::{Basis, basis_notes, check_precision, measure_rates};
 use residual_zoo::experiment::estimate_memory;
-use residual_zoo::lab::Error;
+use residual_zoo::lab::{Error, long_warm_ups};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
 use residual_zoo::train::Interrupter;
 use residual_zoo::{RunConfig, builtin};
@@ -212,6 +212,12 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     }
     if let Some(note) = passes_note_of(&runs, &bases) {
         print(&note)?;
+    }
+    let trained = runs
+        .iter()
+        .map(|(name, config)| (name.as_str(), &config.train));
+    for sentence in long_warm_ups(trained) {
+        print(&format!("note: {sentence}"))?;
     }
     if runs.iter().any(|(_, config)| !at_most(config).is_empty()) {
         print(

@@ -93,9 +93,18 @@ fn curve(run: &Path, config: &RunConfig) -> anyhow::Result<Curve> {
         );
         return Err(ConfigError::new(name, problem).into());
     }
-    if !run.join(run_dir::METRICS).exists() {
-        let problem = "has no rows of metrics yet; train it first";
+    let lost = run_dir::lost_rows(run)?;
+    if run.join(run_dir::METRICS).symlink_metadata().is_err() {
+        let problem = match lost {
+            Some(_) => "has lost its metrics.jsonl; restore it, for instance from a backup",
+            None => "has no rows of metrics yet; train it first",
+        };
         return Err(ConfigError::new(name, problem).into());
+    }
+    if let Some(lost) = lost {
+        warn(&format!(
+            "note: {lost}; restore the file to see the whole run"
+        ));
     }
     let mut settings = config.clone();
     settings.train.seed = 0;

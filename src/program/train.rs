@@ -25,8 +25,8 @@ use residual_zoo_system::signals::on_stop;
 use residual_zoo_system::team::{Membership, join, local_rank};
 
 use super::{
-    Untrained, at_most, check_paths, default_directory, name_of, notes, or_force, paths_of_no_run,
-    read_config, tokens, with_tokenizer_beside,
+    Untrained, at_most, check_paths, default_directory, name_of, note_edited, notes, or_force,
+    paths_of_no_run, read_config, tokens, with_tokenizer_beside,
 };
 
 /// Train a model
@@ -269,6 +269,9 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     }
     if let Some(run) = options.resume.as_ref().filter(|_| !options.allow_paths) {
         check_paths(run, &config.data, &options.data)?;
+    }
+    if let Some(run) = &options.init_from {
+        note_edited(run);
     }
     let (kind, gpu) = device(&options, team)?;
     check_precision(kind, gpu, config.train.precision)?;

@@ -296,6 +296,21 @@ fn a_file_that_is_no_file_of_these_runs_is_an_error() {
             r#""valid_loss":null,"x":"#,
             "invalid type: null",
         ),
+        (
+            r#""valid_loss":"#,
+            r#""valid_loss":1,"valid_loss":"#,
+            "has \"valid_loss\" twice",
+        ),
+        (
+            r#","valid_loss":"#,
+            r#","valid_loss":1"#,
+            "as the valid_loss, but ",
+        ),
+        (
+            r#""lowest_valid_loss":"#,
+            r#""lowest_valid_loss":9"#,
+            "as the lowest_valid_loss, but ",
+        ),
     ] {
         let changed = good.replacen(from, to, 1);
         assert_ne!(changed, good, "{from}");

@@ -153,7 +153,10 @@ fn sizes_beyond_any_machine_are_named_at_once() {
     fails(
         &mut all,
         2,
-        &["`model`: has", "parameters, which fit on no machine"],
+        &[
+            "`model`: has more than",
+            "parameters, which fit on no machine",
+        ],
     );
     fails(&mut set("train.batch=100000000000"), 2, &["train.batch"]);
     fails(

@@ -360,6 +360,59 @@ fn files_that_are_deleted_while_a_run_trains_are_written_again_at_the_next_check
 }
 
 #[test]
+fn files_that_are_changed_while_a_run_trains_are_written_again_at_the_next_checkpoint() {
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 4] = [
+        ("config.ron", |path| {
+            let text = fs::read_to_string(path).unwrap();
+            fs::write(
+                path,
+                text.replacen("learning_rate: ", "learning_rate: 1", 1),
+            )
+            .unwrap();
+        }),
+        ("data.json", |path| fs::write(path, "").unwrap()),
+        ("history.jsonl", |path| {
+            fs::remove_file(path).unwrap();
+            std::os::unix::fs::symlink("nowhere", path).unwrap();
+        }),
+        ("tokenizer.json", |path| {
+            fs::remove_file(path).unwrap();
+            fs::create_dir(path).unwrap();
+        }),
+    ];
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    // The second start trains on what the first has written.
+    for mut command in [endless(&run, 20), resume(&run)] {
+        let child = start(&mut command);
+        wait_for(&run, 5);
+        let before = harms.map(|(name, _)| fs::read(run.join(name)).unwrap());
+        let rows = steps(&run).len();
+        for (name, harm) in harms {
+            harm(&run.join(name));
+        }
+        let is_past = || steps(&run).len() > rows + 45;
+        assert!(wait(|| is_past().then_some(())).is_some());
+        let shown = stop(child, "-TERM");
+        for ((name, _), before) in harms.iter().zip(before) {
+            assert_eq!(fs::read(run.join(name)).unwrap(), before, "{name}: {shown}");
+            assert!(!run.join(name).is_symlink());
+            let note = format!("{name} was changed by another program while the run trains");
+            assert_eq!(shown.matches(&note).count(), 1, "{shown}");
+        }
+    }
+    let moved = |name: &str| run.join(format!("moved-{name}"));
+    let edit = fs::read_to_string(moved("config.ron.2")).unwrap();
+    assert!(edit.contains("learning_rate: 1"), "{edit}");
+    assert_eq!(fs::read(moved("data.json")).unwrap(), b"");
+    assert!(moved("history.jsonl").is_symlink() && moved("tokenizer.json").is_dir());
+    let last = checkpoint::step_of(&checkpoint::newest(&run).unwrap().path).unwrap();
+    go_on(&run, last + 5);
+    assert_whole(&run);
+}
+
+#[test]
 fn a_lock_that_is_deleted_ends_the_run_and_is_named() {
     let scratch = Scratch::new();
     let run = scratch.path("run");

@@ -403,7 +403,7 @@ fn a_run_in_place_of_a_file_is_named() {
     ok(&mut smoke(&run));
     fails(zoo("train").arg(&run), 2, &["is a run", "train --resume"]);
     let text = scratch.file("a.txt", "text");
-    fails(zoo("train").arg(text), 2, &["is not a RON file", "--data"]);
+    fails(zoo("train").arg(text), 2, &["is a text", "--data"]);
     fails(
         zoo("train").arg("gpt2/smok"),
         2,

@@ -21,6 +21,8 @@ mod hub;
 mod images;
 #[cfg(unix)]
 mod kills;
+#[cfg(unix)]
+mod places;
 mod plot;
 mod program;
 #[cfg(unix)]

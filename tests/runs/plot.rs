@@ -208,7 +208,7 @@ fn a_run_without_a_curve_says_why_and_what_to_do() {
     fails(
         outside(&scratch, "plot").arg("a"),
         2,
-        &["`a`: has no rows of metrics yet"],
+        &["`a`: has lost its metrics.jsonl; restore it"],
     );
 }
 

@@ -27,7 +27,10 @@ fn sizes_in(tree: &Value, path: &str) -> Result<(), ConfigError> {
         path => sizes_in(part, &format!("{path}.{name}")),
     };
     match tree {
-        Value::Number(number) => at_most(path, number.as_u64().unwrap_or(0)),
+        Value::Number(number) => {
+            let value = number.as_u64().unwrap_or(0);
+            at_most(path, usize::try_from(value).unwrap_or(usize::MAX), MOST)
+        }
         Value::Array(parts) => {
             let mut parts = parts.iter().enumerate();
             parts.try_for_each(|(i, part)| inside(&i.to_string(), part))
@@ -40,10 +43,11 @@ fn sizes_in(tree: &Value, path: &str) -> Result<(), ConfigError> {
     }
 }
 
-fn at_most(field: &str, value: u64) -> Result<(), ConfigError> {
-    match value > MOST as u64 {
+/// Checks that a number is at most `most`.
+pub fn at_most(field: &str, value: usize, most: usize) -> Result<(), ConfigError> {
+    match value > most {
         true => {
-            let problem = format!("is {value}; it must be at most {MOST}");
+            let problem = format!("is {value}; it must be at most {most}");
             Err(ConfigError::new(field, problem))
         }
         false => Ok(()),
@@ -53,7 +57,7 @@ fn at_most(field: &str, value: u64) -> Result<(), ConfigError> {
 /// Checks that a size is from 1 to [`MOST`].
 pub fn size(field: &str, value: usize) -> Result<(), ConfigError> {
     at_least_one(field, value)?;
-    at_most(field, value as u64)
+    at_most(field, value, MOST)
 }
 
 /// Checks that a size is at least 1.

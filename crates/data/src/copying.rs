@@ -21,6 +21,9 @@ const NOISE: u32 = LETTERS;
 /// The token id that asks for the next symbol.
 const RECALL: u32 = LETTERS + 1;
 
+/// The most tokens of a kind in a sequence, far more than a model reads.
+const MOST_TOKENS: usize = 1 << 24;
+
 /// A copy task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -84,11 +87,18 @@ impl CopyConfig {
                 problem,
             })
         };
-        if self.tokens == 0 {
-            return invalid("tokens", "is 0; it must be at least 1".into());
-        }
-        if self.noise == 0 {
-            return invalid("noise", "is 0; it must be at least 1".into());
+        let most_noise = self.most_noise.unwrap_or(1);
+        for (field, count) in [
+            ("tokens", self.tokens),
+            ("noise", self.noise),
+            ("most_noise", most_noise),
+        ] {
+            if !(1..=MOST_TOKENS).contains(&count) {
+                return invalid(
+                    field,
+                    format!("is {count}; it must be from 1 to {MOST_TOKENS}"),
+                );
+            }
         }
         match self.most_noise {
             Some(most) if most < self.noise => invalid(
@@ -250,6 +260,18 @@ mod tests {
         };
         assert!(problem(of(0, 1, None)).contains("data.source.tokens"));
         assert!(problem(of(1, 0, None)).contains("data.source.noise"));
+        for (task, field) in [
+            (of(usize::MAX, 1, None), "tokens"),
+            (of(1, usize::MAX, None), "noise"),
+            (of(1, 1, Some(usize::MAX)), "most_noise"),
+        ] {
+            let problem = problem(task);
+            assert!(
+                problem.contains(&format!("data.source.{field}")),
+                "{problem}"
+            );
+            assert!(problem.contains("from 1 to 16777216"), "{problem}");
+        }
         assert!(problem(of(1, 9, Some(8))).contains("data.source.most_noise"));
         assert!(of(1, 9, Some(9)).validate().is_ok());
     }

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use residual_zoo_system::files::is_link_loop;
 use residual_zoo_system::{counted, harmless, is_wrong_place};
 
 /// An error in reading, tokenizing or batching data.
@@ -29,6 +30,14 @@ pub enum DataError {
         link: PathBuf,
         /// The path that the link holds.
         target: PathBuf,
+    },
+    /// The path leads through symbolic links that point to each other.
+    #[error(
+        "`{path}` cannot be read, because its symbolic links lead round in a circle; make the link again"
+    )]
+    LinkLoop {
+        /// The requested path.
+        path: PathBuf,
     },
     /// The path is not a regular file. It is a directory, a pipe, a device or the like.
     #[error("`{path}` is not a regular file; give a file, or save the content to one first")]
@@ -356,6 +365,7 @@ impl DataError {
         match self {
             Self::NotFound { .. }
             | Self::LinkToNothing { .. }
+            | Self::LinkLoop { .. }
             | Self::NotAFile { .. }
             | Self::Linked { .. }
             | Self::Empty { .. }
@@ -398,7 +408,7 @@ impl DataError {
             Self::Io { path, .. } | Self::NotFound { path } | Self::NotAFile { path } => {
                 path.starts_with(root)
             }
-            Self::LinkToNothing { path, .. } => path.starts_with(root),
+            Self::LinkToNothing { path, .. } | Self::LinkLoop { path } => path.starts_with(root),
             Self::BadShard { .. } | Self::BadCache { .. } => true,
             _ => false,
         }
@@ -413,6 +423,7 @@ impl DataError {
                 Some((link, target)) => Self::LinkToNothing { path, link, target },
                 None => Self::NotFound { path },
             },
+            _ if action == "read" && is_link_loop(&source) => Self::LinkLoop { path },
             _ => Self::Io {
                 path,
                 action,

@@ -39,6 +39,19 @@ pub fn check_is_file(path: &Path) -> Result<(), DataError> {
     }
 }
 
+/// Whether something is at a path.
+///
+/// # Errors
+///
+/// [`DataError::LinkToNothing`]; [`DataError::LinkLoop`]; I/O errors.
+pub fn is_there(path: &Path) -> Result<bool, DataError> {
+    match fs::metadata(path).map_err(|e| DataError::io(path, "read", e)) {
+        Ok(_) => Ok(true),
+        Err(DataError::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// The most bytes of a text file that is read as a whole: a config, a tokenizer or a task.
 const MOST_TEXT: u64 = if cfg!(test) { 1 << 24 } else { 1 << 28 };
 
@@ -109,6 +122,8 @@ pub(crate) fn byte_order_mark(path: &Path, start: &[u8]) -> Result<usize, DataEr
 fn encoding_of(start: &[u8]) -> Option<&'static str> {
     const LOOKED_AT: usize = 256;
     let start = &start[..start.len().min(LOOKED_AT)];
+    // A text in these encodings has a whole number of units.
+    let has_units_of = |bytes: usize| start.len().is_multiple_of(bytes);
     let characters = start.chunks_exact(4);
     let count = characters.len();
     // Counts zeros at each of the four places.
@@ -118,8 +133,9 @@ fn encoding_of(start: &[u8]) -> Option<&'static str> {
     // In a text with such zeros, at least half of the characters are Latin letters, digits and white space.
     let many = |zeros: usize| count > 0 && 2 * zeros >= count;
     Some(match zeros {
-        [0, b, c, d] if d == count && many(b) && many(c) => "UTF-32LE",
-        [a, b, c, 0] if a == count && many(b) && many(c) => "UTF-32BE",
+        _ if !has_units_of(2) => return None,
+        [0, b, c, d] if has_units_of(4) && d == count && many(b) && many(c) => "UTF-32LE",
+        [a, b, c, 0] if has_units_of(4) && a == count && many(b) && many(c) => "UTF-32BE",
         [0, b, 0, d] if many(b) && many(d) => "UTF-16LE",
         [a, 0, c, 0] if many(a) && many(c) => "UTF-16BE",
         _ => return None,

@@ -68,6 +68,7 @@ fn at_hand<T>(found: Result<T, DataError>) -> Result<Option<T>, DataError> {
         Err(
             DataError::NotFound { .. }
             | DataError::LinkToNothing { .. }
+            | DataError::LinkLoop { .. }
             | DataError::NotInHubCache { .. }
             | DataError::MissingFeature { .. },
         ) => Ok(None),

@@ -62,7 +62,7 @@ pub use download::{fetch, fetch_cached, tiny_shakespeare};
 pub use draws::derive_seed;
 pub use error::{DataError, does_not_exist, one_line};
 pub use examples::{Examples, Sequences};
-pub use files::{check_is_file, read_file, read_utf8};
+pub use files::{check_is_file, is_there, read_file, read_utf8};
 pub use folder::FolderConfig;
 pub use hash::of_parts as hash_of_parts;
 pub use hub::{fetch_model, is_on_hub};

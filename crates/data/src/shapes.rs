@@ -10,6 +10,8 @@ pub(crate) const NAMES: [&str; 4] = ["disc", "square", "triangle", "cross"];
 
 /// The most values of all images together.
 const MOST_VALUES: usize = 1 << 26;
+/// The fewest images: one of each class.
+const LEAST_IMAGES: usize = NAMES.len();
 
 /// Images with one bright shape on a dark ground, at any place and of several sizes, with noise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,14 +48,14 @@ impl ShapesConfig {
                 problem,
             })
         };
-        if self.images < 4 {
-            return wrong(
-                "images",
-                format!("is {}; it must be at least 4", self.images),
-            );
+        if self.images < LEAST_IMAGES {
+            let problem = format!("is {}; it must be at least {LEAST_IMAGES}", self.images);
+            return wrong("images", problem);
         }
-        if self.size < 8 {
-            return wrong("size", format!("is {}; it must be at least 8", self.size));
+        let largest = (MOST_VALUES / (3 * LEAST_IMAGES)).isqrt();
+        if !(8..=largest).contains(&self.size) {
+            let problem = format!("is {}; it must be from 8 to {largest}", self.size);
+            return wrong("size", problem);
         }
         let area = self.size.saturating_mul(self.size);
         if area.saturating_mul(self.images).saturating_mul(3) > MOST_VALUES {
@@ -174,6 +176,13 @@ mod tests {
             (
                 ShapesConfig {
                     size: usize::MAX,
+                    ..ShapesConfig::default()
+                },
+                "size",
+            ),
+            (
+                ShapesConfig {
+                    size: 2364,
                     ..ShapesConfig::default()
                 },
                 "images",

@@ -46,12 +46,46 @@ pub fn check_size<C: ModelConfig>(
     if needed <= total.bytes as f64 {
         return Ok(());
     }
+    let (field, value) = largest(config, vocabulary, purpose, total.bytes as f64);
+    let value = value.map(|value| format!("is {value}, with which the model "));
     let problem = format!(
-        "needs at least {} of memory, and there are {}; make it smaller",
+        "{}needs at least {} of memory, and there are {}; make it smaller",
+        value.unwrap_or_default(),
         bytes(needed),
         shown(total)
     );
-    Err(ConfigError::new("model", problem))
+    Err(ConfigError::new(field, problem))
+}
+
+/// The field, with its value if that is one number, whose size keeps a model from fitting into `total` bytes.
+fn largest<C: ModelConfig>(
+    config: &RunConfig<C>,
+    vocabulary: Vocabulary,
+    purpose: Use,
+    total: f64,
+) -> (&'static str, Option<usize>) {
+    let state = match purpose {
+        Use::Load => weights(config, vocabulary),
+        Use::Train => least_state(config, vocabulary),
+    };
+    let mut one = config.clone();
+    one.train.batch = 1;
+    let context = config.model.shape().context;
+    let length = match (config.data.time(), config.train.time) {
+        (Some(_), _) => ("data.source", None),
+        (None, Some(time)) => ("train.time", Some(time)),
+        (None, None) => ("model.context", Some(context)),
+    };
+    let params = config.model.cost(vocabulary).params;
+    let has_long_table = params.embedding > params.total() / 2 && context > vocabulary.outputs;
+    match purpose {
+        _ if state > total && has_long_table => ("model.context", Some(context)),
+        Use::Train if state <= total && least_memory(&one, vocabulary) <= total => {
+            ("train.batch", Some(config.train.batch))
+        }
+        Use::Train if state <= total => length,
+        _ => ("model", None),
+    }
 }
 
 /// Refuses to train a model whose steps are estimated to take more than the `available` bytes of this machine, before
@@ -232,7 +266,35 @@ mod tests {
         for purpose in [Use::Load, Use::Train] {
             check(64, purpose).unwrap();
             let error = check(1_000_000, purpose).unwrap_err().to_string();
+            assert!(error.starts_with("`model`: needs at least"), "{error}");
             assert!(error.contains("of memory, and there are"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_field_that_is_too_large_is_named() {
+        let refused = |change: fn(&mut RunConfig<PlainModel<Gpt2Config>>)| {
+            let mut config = of_width(64);
+            change(&mut config);
+            let flex = (BackendKind::Flex, None);
+            let error = check_size(&config, 50.into(), flex, Use::Train).unwrap_err();
+            error.to_string()
+        };
+        for (error, expected) in [
+            (
+                refused(|config| config.train.batch = 1 << 40),
+                "`train.batch`: is 1099511627776, with which",
+            ),
+            (
+                refused(|config| config.train.time = Some(1 << 40)),
+                "`train.time`: is 1099511627776, with which",
+            ),
+            (
+                refused(|config| (config.train.time, config.model.0.context) = (Some(8), 1 << 40)),
+                "`model.context`: is 1099511627776, with which",
+            ),
+        ] {
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 

@@ -1,13 +1,14 @@
 //! The model card of an exported model.
 
 use std::fmt::{Display, Write as _};
+use std::fs;
 use std::path::Path;
 
 use residual_zoo_core::ModelConfig as _;
 use residual_zoo_data::{Source, one_line};
 use residual_zoo_models::Run;
 use residual_zoo_runs::checkpoint;
-use residual_zoo_runs::run_dir::read_history;
+use residual_zoo_runs::run_dir::{METRICS, read_history};
 use serde_json::json;
 
 use crate::{Error, ExportOptions};
@@ -102,7 +103,7 @@ pub fn card(
 
 /// Returns the last validation loss up to `step`, and its step. An imported run has none.
 fn last_loss(run: &Run, step: usize) -> Result<Option<(usize, f64)>, Error> {
-    if !run.directory().join("metrics.jsonl").exists() {
+    if fs::symlink_metadata(run.directory().join(METRICS)).is_err() {
         return Ok(None);
     }
     let rows = run.rows()?;

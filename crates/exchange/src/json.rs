@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use residual_zoo_data::json::{problem, without_halves, without_nan};
-use residual_zoo_data::read_utf8;
+use residual_zoo_data::{is_there, read_utf8};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -30,7 +30,7 @@ pub fn read_fields(path: &Path) -> Result<Fields, Error> {
 ///
 /// The errors of [`read_fields`].
 pub fn read_with_nulls_if_any(path: &Path) -> Result<Fields, Error> {
-    match path.exists() {
+    match is_there(path)? {
         true => read_with_nulls(path),
         false => Ok(Fields::new()),
     }
@@ -79,7 +79,7 @@ pub fn from_fields<T: DeserializeOwned>(fields: Fields) -> Result<T, String> {
 ///
 /// The errors of [`read_fields`].
 pub fn read_fields_if_any(path: &Path) -> Result<Fields, Error> {
-    match path.exists() {
+    match is_there(path)? {
         true => read_fields(path),
         false => Ok(Fields::new()),
     }

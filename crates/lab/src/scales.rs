@@ -112,9 +112,20 @@ impl<'a> ExperimentFile<'a> {
         Own::of(text).is_some_and(|own| own.runs.is_some() || own.scales.is_some())
     }
 
-    /// Whether a text has fields, but neither runs nor scales, like the file of a run.
-    pub fn lacks_runs(text: &str) -> bool {
-        Own::of(text).is_some_and(|own| own.runs.is_none() && own.scales.is_none())
+    /// Whether a text has the fields of a run file and no others.
+    pub fn is_run(text: &str) -> bool {
+        /// The fields of [`RunConfig`](residual_zoo_runs::RunConfig).
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Fields {
+            #[serde(rename = "model")]
+            _model: IgnoredAny,
+            #[serde(default, rename = "data")]
+            _data: Option<IgnoredAny>,
+            #[serde(default, rename = "train")]
+            _train: Option<IgnoredAny>,
+        }
+        parse_ron::<Fields>(text, Path::new("")).is_ok()
     }
 
     /// The names of the scales, in order.

@@ -161,6 +161,12 @@ const MOST_POINTS: usize = 10_000;
 /// The seed of the draws, the same for every sweep.
 const DRAWS: u64 = 1;
 
+/// Whether a number may stand for a whole number of a field that it does not hold exactly: floats skip whole numbers
+/// from 2⁵³ on, and fields end at 2⁶⁴.
+fn is_inexact(number: f64) -> bool {
+    ((1_u64 << 53) as f64..=u64::MAX as f64).contains(&number.abs())
+}
+
 impl Sweep {
     /// Checks every field.
     ///
@@ -380,6 +386,13 @@ impl Swept {
         let range = match &self.values {
             Values::Grid(values) if values.is_empty() => return error("has no values".into()),
             Values::Grid(values) => {
+                let is_large =
+                    |value: &&Value| matches!(value, Value::Number(it) if is_inexact(*it));
+                if let Some(value) = values.iter().find(is_large) {
+                    return error(format!(
+                        "has {value}, and such large whole numbers are not exact; write it in quotes: \"{value}\""
+                    ));
+                }
                 let is_empty = |value: &Value| value.to_string().trim().is_empty();
                 return match values.iter().position(is_empty) {
                     None => Ok(()),

@@ -448,10 +448,6 @@ impl<C: ModelConfig> Turn<'_, C> {
                     diverged: true,
                 })
             }
-            Ok(Err(DriveError::Run(error @ RunError::Parse { .. }))) => {
-                let error = error.then("; restore it, or ", Remedy::OfCommand(OF_POOL));
-                Err(one_line(&error).into())
-            }
             Ok(Err(error)) => Err(of_pool(error).into()),
             Err(panic) => Err(format!("panicked: {}", panic_message(&*panic)).into()),
         }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_path_to_error::Track;
 
 use crate::Error;
+use crate::row::MOST_STEPS;
 use crate::wording::{NAMES, in_plain_words, name_is_missing, of_composition, unknown};
 
 /// The config of a run: the content of a run file under `experiments/`, and of `config.ron` in a run directory.
@@ -240,18 +241,14 @@ impl TrainConfig {
     /// Names the first invalid field.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::at_least_one("steps", self.steps)?;
-        check::at_least_one("batch", self.batch)?;
+        check::at_most("steps", self.steps, MOST_STEPS)?;
+        check::size("batch", self.batch)?;
         check::at_least_one("accumulate", self.accumulate)?;
-        if self.accumulate > MOST_MICRO_BATCHES {
-            let problem = format!(
-                "is {}; it must be at most {MOST_MICRO_BATCHES}",
-                self.accumulate
-            );
-            return Err(ConfigError::new("accumulate", problem));
-        }
-        check::at_least_one("time", self.time.unwrap_or(1))?;
+        check::at_most("accumulate", self.accumulate, MOST_MICRO_BATCHES)?;
+        check::size("time", self.time.unwrap_or(1))?;
         check::positive("learning_rate", self.learning_rate)?;
         self.min_learning_rate.validate(self.learning_rate)?;
+        check::at_most("warmup", self.warmup, MOST_STEPS)?;
         if self.recompute == Some(Recompute::Every(0)) {
             let problem = "is Every(0); it must be Every(1) or more";
             return Err(ConfigError::new("recompute", problem));
@@ -268,13 +265,13 @@ impl TrainConfig {
         check::fraction("label_smoothing", self.label_smoothing)?;
         check::at_least_one("log_every", self.log_every)?;
         check::at_least_one("validate_every", self.validate_every)?;
-        check::at_least_one("validate_batches", self.validate_batches)?;
+        check::size("validate_batches", self.validate_batches)?;
         check::positive("curriculum_below", self.curriculum_below)?;
         check::at_least_one("checkpoint_every", self.checkpoint_every.unwrap_or(1))?;
         check::at_least_one("max_skipped", self.max_skipped)?;
         check::positive("spike_z", self.spike_z.unwrap_or(1.0))?;
         check::at_least_one("sample_every", self.sample_every.unwrap_or(1))?;
-        check::at_least_one("sample_tokens", self.sample_tokens)
+        check::size("sample_tokens", self.sample_tokens)
     }
 }
 
@@ -382,12 +379,19 @@ impl<M: ModelConfig> RunConfig<M> {
             return Err(ConfigError::new("train.sample_every", problem));
         }
         if time > context {
-            let problem = format!("is {time}, more than the context {context} of the model");
-            let field = match self.data.time() {
-                Some(_) => "the length of the data's sequences",
-                None => "train.time",
-            };
-            return Err(ConfigError::new(field, problem));
+            return Err(match self.data.time() {
+                Some(_) => ConfigError::new(
+                    "data.source",
+                    format!(
+                        "has sequences of {time} tokens, more than the context {context} of the model; make them \
+                         shorter, or raise `model.context`"
+                    ),
+                ),
+                None => ConfigError::new(
+                    "train.time",
+                    format!("is {time}, more than the context {context} of the model"),
+                ),
+            });
         }
         Ok(())
     }
@@ -396,14 +400,18 @@ impl<M: ModelConfig> RunConfig<M> {
     fn validate_sizes(&self, vocabulary: Vocabulary) -> Result<(), ConfigError> {
         let parameters = self.model.cost(vocabulary).params.total();
         if parameters > MOST_PARAMETERS {
-            let problem =
-                format!("has {parameters} parameters, which fit on no machine; check its sizes");
+            let problem = format!(
+                "has more than {MOST_PARAMETERS} parameters, which fit on no machine; check its sizes"
+            );
             return Err(ConfigError::new("model", problem));
         }
         let tokens = self.train.batch.saturating_mul(self.time());
         if tokens > MOST_TOKENS {
-            let problem =
-                format!("gives {tokens} tokens per micro-batch; the maximum is {MOST_TOKENS}");
+            let problem = format!(
+                "is {}, with sequences of {} tokens; a micro-batch can have at most {MOST_TOKENS} tokens",
+                self.train.batch,
+                self.time()
+            );
             return Err(ConfigError::new("train.batch", problem));
         }
         Ok(())

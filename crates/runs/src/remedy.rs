@@ -4,6 +4,8 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use residual_zoo_system::files::is_link_loop;
+
 /// The remedy for a run that `train` cannot begin or continue. Other commands put their own in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
@@ -99,6 +101,7 @@ impl OtherPlace {
                 _ => ("", "choose a place where files can be written"),
             },
             NotFound | NotADirectory => return "; check the path".into(),
+            _ if is_link_loop(error) => return "; make the link again".into(),
             IsADirectory => return "; give a file".into(),
             InvalidData => return "; the file must be UTF-8 text".into(),
             _ => return String::new(),

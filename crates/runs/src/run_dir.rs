@@ -12,7 +12,6 @@
 //! lock             locked by the process that trains
 //! ```
 
-use std::borrow::Cow;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -27,10 +26,15 @@ use crate::lock::{LOCK, Lock};
 use crate::log::{Log, Mark, json_line, whole_lines};
 use crate::{Error, Row, RunConfig, disk};
 
+use fixed::Fixed;
+
+mod fixed;
+mod lost;
 mod place;
 mod read;
 mod start;
 
+pub use lost::lost_rows;
 pub use place::{delete, is_free, is_in_use};
 pub use read::{
     check_paths, check_tokenizer, read_config, read_data, read_history, read_metrics,
@@ -61,25 +65,9 @@ pub struct RunDir {
     metrics: Log,
     samples: Log,
     events: Option<Events>,
-    /// The files that do not change while the run trains, by name.
-    fixed: Vec<(&'static str, Content)>,
+    /// The files that do not change while the run trains.
+    fixed: Vec<Fixed>,
     notes: Vec<String>,
-}
-
-/// The content of a file of a run.
-enum Content {
-    Text(String),
-    /// A tokenizer, whose text may be long.
-    Tokenizer(Tokenizer),
-}
-
-impl Content {
-    fn text(&self) -> Cow<'_, str> {
-        match self {
-            Self::Text(text) => text.into(),
-            Self::Tokenizer(tokenizer) => tokenizer.to_json().into(),
-        }
-    }
 }
 
 impl RunDir {
@@ -131,16 +119,16 @@ impl RunDir {
         disk::create_directory(&checkpoints)?;
         let text = config.to_ron();
         let history = json_line(&start.with(&text));
-        self.fixed = vec![(TOKENIZER, Content::Tokenizer(tokenizer.clone()))];
-        let data = data.map(|data| (DATA, Content::Text(json_lines(data))));
+        let data = data.map(|data| Fixed::new(DATA, json_lines(data)));
+        self.fixed = vec![Fixed::tokenizer(tokenizer.clone())];
         self.fixed.extend(data);
-        self.fixed.push((HISTORY, Content::Text(history)));
-        for (name, content) in &self.fixed {
-            disk::write(&self.path.join(name), content.text().as_bytes())?;
+        self.fixed.push(Fixed::new(HISTORY, history));
+        for file in &self.fixed {
+            file.write(&self.path)?;
         }
         before()?;
         disk::replace(&self.path.join(CONFIG), text.as_bytes())?;
-        self.fixed.push((CONFIG, Content::Text(text)));
+        self.fixed.push(Fixed::new(CONFIG, text));
         Ok(())
     }
 
@@ -204,13 +192,12 @@ impl RunDir {
             if fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
                 disk::replace(&path, text.as_bytes())?;
             }
-            self.fixed.push((name, Content::Text(text)));
+            self.fixed.push(Fixed::new(name, text));
         }
         let starts = content_of(&history)?;
-        self.fixed.push((HISTORY, Content::Text(starts)));
-        let own = Content::Tokenizer(tokenizer.clone());
-        self.fixed.push((TOKENIZER, own));
-        self.restore_fixed()?;
+        self.fixed.push(Fixed::new(HISTORY, starts));
+        let own = Fixed::tokenizer(tokenizer.clone());
+        self.fixed.push(own.as_in(&self.path)?);
         self.metrics.cut(metrics, || Ok(text_of(rows)))?;
         let path = self.samples.path.clone();
         self.samples
@@ -294,19 +281,18 @@ impl RunDir {
     }
 
     /// Waits until all `rows` and samples are on disk. Returns the content of both files. Before that, writes the other
-    /// files of the run again that another program has deleted, and adds a note for each.
+    /// files of the run again that another program has deleted or changed, and adds a note for each.
     ///
     /// # Errors
     ///
     /// Returns [`Error::Vanished`] and I/O errors.
     pub fn sync(&mut self, rows: &[Row]) -> Result<[Mark; 2], Error> {
         self.is_here()?;
-        let restored = self.restore_fixed().map_err(|error| self.explain(error))?;
-        self.notes.extend(restored.into_iter().map(|name| {
-            let path = self.path.join(name);
-            let path = path.display();
-            format!("{path} has vanished while the run trains; it was written again")
-        }));
+        for file in &self.fixed {
+            let note = file.restore(&self.path);
+            let note = note.map_err(|error| self.explain(error))?;
+            self.notes.extend(note);
+        }
         let mut synced = self.sync_logs(rows);
         // Another program may delete a log just before it is synced.
         let is_gone = |log: &Log| log.mark().bytes > 0 && !log.path.exists();
@@ -315,16 +301,6 @@ impl RunDir {
         }
         synced.map_err(|error| self.explain(error))?;
         Ok([self.metrics.mark(), self.samples.mark()])
-    }
-
-    /// Writes the files again that do not change while the run trains, where they are missing. Returns their names.
-    fn restore_fixed(&self) -> Result<Vec<&'static str>, Error> {
-        let is_missing = |name: &str| fs::symlink_metadata(self.path.join(name)).is_err();
-        let missing = self.fixed.iter().filter(|(name, _)| is_missing(name));
-        let written = missing.map(|(name, content)| {
-            disk::replace(&self.path.join(name), content.text().as_bytes()).map(|()| *name)
-        });
-        written.collect()
     }
 
     fn sync_logs(&mut self, rows: &[Row]) -> Result<(), Error> {

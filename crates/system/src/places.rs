@@ -2,21 +2,24 @@
 
 use std::io::{Error, ErrorKind};
 
+use crate::os::files::is_link_loop;
+
 /// Whether another path would avoid the error: the path does not exist, has the wrong kind, is not text, or may not be
 /// read or written. Other errors, such as a full disk, belong to the machine.
 pub fn is_wrong_place(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::NotFound
-            | ErrorKind::NotADirectory
-            | ErrorKind::IsADirectory
-            | ErrorKind::AlreadyExists
-            | ErrorKind::PermissionDenied
-            | ErrorKind::ReadOnlyFilesystem
-            | ErrorKind::InvalidFilename
-            | ErrorKind::InvalidInput
-            | ErrorKind::InvalidData
-    )
+    is_link_loop(error)
+        || matches!(
+            error.kind(),
+            ErrorKind::NotFound
+                | ErrorKind::NotADirectory
+                | ErrorKind::IsADirectory
+                | ErrorKind::AlreadyExists
+                | ErrorKind::PermissionDenied
+                | ErrorKind::ReadOnlyFilesystem
+                | ErrorKind::InvalidFilename
+                | ErrorKind::InvalidInput
+                | ErrorKind::InvalidData
+        )
 }
 
 #[cfg(test)]

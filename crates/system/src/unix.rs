@@ -42,6 +42,11 @@ pub mod files {
         std::fs::rename(new, old)
     }
 
+    /// Whether this error means that the symbolic links of a path lead round in a circle.
+    pub fn is_link_loop(error: &Error) -> bool {
+        error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
+    }
+
     /// Whether this error of a lock means that the file system has no locks.
     pub fn has_no_locks(error: &Error) -> bool {
         error.raw_os_error() == Some(rustix::io::Errno::NOLCK.raw_os_error())

@@ -537,7 +537,9 @@ fn settings_that_do_not_fit_the_data_are_named() {
     };
     assert!(problem(&|c| c.train.time = Some(12)).contains("sequences of 20"));
     assert!(problem(&|c| c.train.sample_every = Some(1)).contains("not text; leave it out"));
-    assert!(problem(&|c| c.model.0.context = 19).contains("is 20, more than the context 19"));
+    assert!(
+        problem(&|c| c.model.0.context = 19).contains("of 20 tokens, more than the context 19")
+    );
 }
 
 #[test]

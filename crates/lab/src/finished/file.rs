@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
+use std::marker::PhantomData;
 use std::ops::Not;
 use std::path::Path;
 
 use residual_zoo_data::{DataError, one_line, read_utf8};
 use residual_zoo_runs::Row;
-use serde::{Deserialize, Serialize};
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Number;
 
 use super::{FinishedFile, FinishedRun, FinishedRuns, Key};
@@ -88,14 +90,49 @@ struct Line {
     shared: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     diverged: Option<String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "each_once"
+    )]
     tasks: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "each_once"
+    )]
     measured: BTreeMap<String, Number>,
     /// Step, tokens, FLOPs, seconds, validation loss, validation accuracy and training loss. The last ones may be
     /// missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rows: Vec<Vec<Option<Number>>>,
+}
+
+/// Reads a map, and refuses one that has a key twice: nobody knows which value is meant.
+fn each_once<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, T>, D::Error> {
+    struct EachOnce<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for EachOnce<T> {
+        type Value = BTreeMap<String, T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a map")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+            let mut map = BTreeMap::new();
+            while let Some((key, value)) = entries.next_entry::<String, T>()? {
+                if map.contains_key(&key) {
+                    let problem = format!("has {:?} twice", one_line(key));
+                    return Err(de::Error::custom(problem));
+                }
+                map.insert(key, value);
+            }
+            Ok(map)
+        }
+    }
+    deserializer.deserialize_map(EachOnce(PhantomData))
 }
 
 /// A number with all of its digits, because a verdict can depend on the last one; `None` if it is not finite. Whole
@@ -200,6 +237,7 @@ impl Line {
         if rows.windows(2).any(|pair| pair[1].step <= pair[0].step) {
             return Err(of_run("whose steps do not rise".into()));
         }
+        check_losses(&measured, &rows).map_err(of_run)?;
         let run = FinishedRun {
             run: self.run,
             seed: self.seed,
@@ -212,6 +250,29 @@ impl Line {
             host: Some(host),
         };
         Ok(((self.key, self.until), run))
+    }
+}
+
+/// Checks that the measured losses are those of the rows.
+fn check_losses(measured: &BTreeMap<String, f64>, rows: &[Row]) -> Result<(), String> {
+    let last = rows.last().and_then(|row| row.valid_loss);
+    if let (Some(last), Some(&found)) = (last, measured.get("valid_loss"))
+        && last != found
+    {
+        return Err(format!(
+            "with {found} as the valid_loss, but {last} in the last row"
+        ));
+    }
+    let lowest = measured.get("lowest_valid_loss").copied();
+    let lower = rows
+        .iter()
+        .filter_map(|row| row.valid_loss)
+        .find(|loss| lowest.is_some_and(|lowest| *loss < lowest));
+    match (lower, lowest) {
+        (Some(lower), Some(lowest)) => Err(format!(
+            "with {lowest} as the lowest_valid_loss, but {lower} in a row"
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Range, Swept, Value, Values};
+use super::{Range, Swept, Value, Values, is_inexact};
 
 /// Parses `FIELD=VALUES`. Values are a list `8,16,32`, a range `0..0.3:4` with its number of values, a logarithmic
 /// range `1e-4..1e-1:log:8`, or draws `1e-4..1e-1:log-uniform:8`.
@@ -37,8 +37,8 @@ impl FromStr for Values {
         };
         let Some((from, rest)) = text.split_once("..") else {
             let values = list(text).into_iter().map(|value| match number(value) {
-                Ok(value) => Value::Number(value),
-                Err(_) => Value::Ron(value.to_owned()),
+                Ok(number) if !is_inexact(number) => Value::Number(number),
+                _ => Value::Ron(value.to_owned()),
             });
             return Ok(Self::Grid(values.collect()));
         };

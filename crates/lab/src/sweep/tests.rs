@@ -40,6 +40,21 @@ fn lists_and_ranges_have_the_values_that_they_say() {
     );
 }
 
+#[test]
+fn large_whole_numbers_stay_exact_or_are_refused() {
+    let exact = ["a=9007199254740993", "a=18446744073709551615"];
+    assert_eq!(points(&["a=9007199254740993,18446744073709551615"]), exact);
+    let of_file = |text: &str| -> Sweep { ron::from_str(text).unwrap() };
+    let inexact = of_file(r#"(over: [(field: "a", values: Grid([1, 9007199254740993]))])"#);
+    let error = inexact.check().unwrap_err().to_string();
+    assert!(
+        error.contains("are not exact; write it in quotes"),
+        "{error}"
+    );
+    let quoted = of_file(r#"(over: [(field: "a", values: Grid([1, "9007199254740993"]))])"#);
+    quoted.check().unwrap();
+}
+
 /// The ends of a range are exactly as written, and all other values are between them.
 #[test]
 fn a_range_has_its_own_ends() {

@@ -21,11 +21,12 @@ fn row(step: usize, valid_loss: Option<f64>, train_loss: Option<f64>) -> Row {
 }
 
 fn summary(rows: Vec<Row>) -> Summary {
+    let last = rows.last().and_then(|row| row.valid_loss);
     Summary {
         rows,
         cost: Cost::default(),
         train_loss: 3.0,
-        valid_loss: 1.0 / 3.0,
+        valid_loss: last.unwrap_or(1.0 / 3.0),
         valid_accuracy: f64::NAN,
         tokens_per_second: 1.0,
         stopped: false,

@@ -38,8 +38,9 @@ pub fn is_free(path: &Path) -> Result<bool, Error> {
         return Ok(true);
     }
     // The config is checked after the names were listed, because another process may have begun the run meanwhile.
-    match path.join(CONFIG).is_file() {
-        true => Ok(false),
+    let config = path.join(CONFIG);
+    match fs::symlink_metadata(&config).is_ok() {
+        true => disk::refuse_link(&config).map(|()| false),
         false if path.join(METRICS).is_file() && path.join(HISTORY).is_file() => {
             let lost = Error::NoRun {
                 path: path.into(),

@@ -1,10 +1,12 @@
 //! Reads the files of a run directory.
 
+use std::fs;
 use std::path::Path;
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{
     Corpus, DataConfig, DataError, Examples, Source, Tokenizer, TokenizerConfig, is_on_hub,
+    is_there,
 };
 use serde::Deserialize;
 
@@ -19,8 +21,8 @@ use crate::{Error, Remedy, Row, RunConfig, disk, parse_ron};
 /// Returns an error if `path` is not a run directory, or its config does not parse.
 pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
     let config = path.join(CONFIG);
-    if !config.is_file() {
-        let problem = match path.exists() {
+    if fs::symlink_metadata(&config).is_err() {
+        let problem = match is_there(path)? {
             true if path.join("config.json").is_file() => format!(
                 "has no {CONFIG}, but the config.json of an exported model; make a run of it by `residual-zoo import`"
             ),
@@ -36,7 +38,10 @@ pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
         });
     }
     disk::refuse_link(&config)?;
-    RunConfig::read(&config)
+    RunConfig::read(&config).map_err(|error| match error {
+        error @ Error::Parse { .. } => error.then("; restore it, or ", Remedy::AnotherRun),
+        error => error,
+    })
 }
 
 /// Reads the tokenizer of the run in `path`.
@@ -143,7 +148,7 @@ pub fn check_tokenizer(path: &Path, corpus: &Corpus) -> Result<(), Error> {
 ///
 /// Returns [`Error::Outside`], or an error for a run without a tokenizer or data.
 pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
-    let run = std::fs::canonicalize(path).map_err(Error::io("read", path))?;
+    let run = fs::canonicalize(path).map_err(Error::io("read", path))?;
     let is_outside = |place: &Path| {
         // Files on the hub are compared with their cached copies.
         if is_on_hub(place) {
@@ -153,7 +158,7 @@ pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
         // A path that does not exist yet is located by its parent.
         let known = place
             .ancestors()
-            .find_map(|part| std::fs::canonicalize(part).ok());
+            .find_map(|part| fs::canonicalize(part).ok());
         let has_dots = place
             .components()
             .any(|part| part == std::path::Component::ParentDir);
