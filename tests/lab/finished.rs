@@ -282,13 +282,13 @@ fn a_file_that_is_no_file_of_these_runs_is_an_error() {
             "number out of range",
         ),
         (
-            r#""valid_loss":"#,
-            r#""train_loss":1e200,"valid_loss":"#,
+            r#""train_loss":"#,
+            r#""train_loss":1e200,"x":"#,
             "with the number 1e+200",
         ),
         (
-            r#""valid_loss":"#,
-            r#""train_loss":-1,"valid_loss":"#,
+            r#""train_loss":"#,
+            r#""train_loss":-1,"x":"#,
             "with -1 as the train_loss",
         ),
         (
