@@ -10,7 +10,7 @@ use residual_zoo_backend::BackendKind;
 use residual_zoo_cli::{CompareArgs, ExperimentArgs, Source, SweepArgs};
 use residual_zoo_core::{ConfigError, Vocabulary};
 use residual_zoo_data::Corpus;
-use residual_zoo_drive::{Bench, Classified, Error as DriveError, Trial};
+use residual_zoo_drive::{Bench, Classified, Error as DriveError, Place, Trial};
 use residual_zoo_evaluate::{Options as EvaluateOptions, Results as Evaluated, Task};
 use residual_zoo_lab::{Error, ExperimentFile, Options, Results};
 use residual_zoo_runs::generate::Sampling;
@@ -98,10 +98,9 @@ pub fn generate(
     prompts: &[Option<&str>],
     tokens: usize,
     sampling: Sampling,
-    kind: BackendKind,
-    gpu: Option<usize>,
+    place: impl Into<Place>,
 ) -> Result<(), DriveError> {
-    residual_zoo_drive::generate(run, prompts, tokens, sampling, kind, gpu)
+    residual_zoo_drive::generate(run, prompts, tokens, sampling, place)
 }
 
 /// Merges the models of two runs into a new run; see [`residual_zoo_drive::merge`].
@@ -127,10 +126,10 @@ pub fn evaluate(
     run: &Run<ModelConfig>,
     tasks: &[Task],
     options: &EvaluateOptions,
-    backend: (BackendKind, Option<usize>),
+    place: impl Into<Place>,
     stop: &Interrupter,
 ) -> Result<Vec<Evaluated>, DriveError> {
-    residual_zoo_drive::evaluate(run, tasks, options, backend, stop)
+    residual_zoo_drive::evaluate(run, tasks, options, place, stop)
 }
 
 /// Classifies the validation images of a run, see [`residual_zoo_drive::classify`].
@@ -143,9 +142,9 @@ pub fn classify(
     corpus: &Corpus,
     directory: &Path,
     how: (usize, &Interrupter),
-    backend: (BackendKind, Option<usize>),
+    place: impl Into<Place>,
 ) -> Result<Classified, DriveError> {
-    residual_zoo_drive::classify(run, corpus, directory, how, backend)
+    residual_zoo_drive::classify(run, corpus, directory, how, place)
 }
 
 /// Serves a run, see [`residual_zoo_drive::serve`].
@@ -156,11 +155,11 @@ pub fn classify(
 pub fn serve(
     run: &Run<ModelConfig>,
     options: &ServeOptions,
-    backend: (BackendKind, Option<usize>),
+    place: impl Into<Place>,
     stop: &Interrupter,
     ready: impl FnOnce(SocketAddr, &Path),
 ) -> Result<(), DriveError> {
-    residual_zoo_drive::serve(run, options, backend, stop, ready)
+    residual_zoo_drive::serve(run, options, place, stop, ready)
 }
 
 /// Returns the models of `experiments/compare`, by name, with the assignments of `set`, such as `train.steps=100`.

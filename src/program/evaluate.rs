@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use residual_zoo::backend::BackendKind;
-use residual_zoo::cli::{self, BackendArgs, CheckpointArgs, DataArgs};
+use residual_zoo::cli::{self, CheckpointArgs, DataArgs, PlaceArgs};
 use residual_zoo::core::{ConfigError, ModelConfig as _};
 use residual_zoo::data::Source;
 use residual_zoo::drive::{
     Error as DriveError, IMAGES_REPORT, Reading, Use, available_memory, check_reading, check_size,
-    open_corpus,
+    open_corpus, unusual,
 };
 use residual_zoo::evaluate::{Error as EvaluateError, Options as Evaluation, Task};
 use residual_zoo::lab::Error;
@@ -65,7 +65,7 @@ pub struct Options {
     #[command(flatten)]
     checkpoint: CheckpointArgs,
     #[command(flatten)]
-    backend: BackendArgs,
+    place: PlaceArgs,
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -79,7 +79,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 }
 
 pub fn evaluate(options: Options) -> anyhow::Result<()> {
-    let (kind, gpu) = options.backend.device()?;
+    let place = options.place.place()?;
     let run = Run::open(&options.run)?.at(options.checkpoint.checkpoint);
     note_edited(run.directory());
     if matches!(
@@ -108,7 +108,7 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
             return Err(ConfigError::new("--task", problem).into());
         }
     }
-    options.check_memory(&run, options.batch, (kind, gpu))?;
+    options.check_memory(&run, options.batch, (place.kind, place.gpu))?;
     let context = run.config.model.shape().context;
     if let Some(stride) = options.stride.filter(|stride| *stride > context) {
         let problem = format!(
@@ -124,9 +124,10 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
         stride: options.stride,
     };
     let stop = cli::stop_on_signal()?;
-    let all = experiment::evaluate(&run, &tasks, &evaluation, (kind, gpu), &stop)?;
+    let all = experiment::evaluate(&run, &tasks, &evaluation, place, &stop)?;
     if let Some(task) = all.first() {
-        cli::print(&run.describe(&task.checkpoint))?;
+        let precision = unusual(place.precision());
+        cli::print(&format!("{}{precision}", run.describe(&task.checkpoint)))?;
     }
     for task in all {
         for note in &task.notes {
@@ -211,7 +212,7 @@ fn images(run: &Run, options: &Options) -> anyhow::Result<()> {
     if options.stride.is_some() {
         return wrong("--stride");
     }
-    let (kind, gpu) = options.backend.device()?;
+    let place = options.place.place()?;
     let mut data = run.config.data.clone();
     let given = DataArgs {
         data: options.data.clone(),
@@ -221,18 +222,19 @@ fn images(run: &Run, options: &Options) -> anyhow::Result<()> {
     let stop = cli::stop_on_signal()?;
     let corpus = open_corpus(&data, &stop)?;
     let count = corpus.valid.images(1).map_or(0, |images| images.len());
-    options.check_memory(run, options.batch.min(count), (kind, gpu))?;
+    options.check_memory(run, options.batch.min(count), (place.kind, place.gpu))?;
     let directory = options.directory()?;
     let how = (options.batch, &stop);
-    let found = match experiment::classify(run, &corpus, &directory, how, (kind, gpu)) {
+    let found = match experiment::classify(run, &corpus, &directory, how, place) {
         Err(DriveError::Evaluate(EvaluateError::Stopped)) => {
             return Err(DriveError::Stopped("nothing was written".into()).into());
         }
         found => found?,
     };
     cli::print(&format!(
-        "{}\n{} of {}\n  {}\n  loss {:.4} nats\nreport: {}",
+        "{}{}\n{} of {}\n  {}\n  loss {:.4} nats\nreport: {}",
         run.describe(&found.checkpoint),
+        unusual(place.precision()),
         counted(found.found.len(), "image"),
         counted(found.classes.len(), "class"),
         found.accuracies().join("\n  "),

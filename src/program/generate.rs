@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use residual_zoo::ModelConfig;
-use residual_zoo::cli::{self, BackendArgs, CheckpointArgs};
+use residual_zoo::cli::{self, CheckpointArgs, PlaceArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::drive::{Use, check_size};
 use residual_zoo::runs::Run;
@@ -55,7 +55,7 @@ pub struct Options {
     #[command(flatten)]
     checkpoint: CheckpointArgs,
     #[command(flatten)]
-    backend: BackendArgs,
+    place: PlaceArgs,
 }
 
 pub fn generate(options: Options) -> anyhow::Result<()> {
@@ -93,11 +93,16 @@ pub fn generate(options: Options) -> anyhow::Result<()> {
         return Err(ConfigError::new("--samples", problem).into());
     }
     let prompts = prompts.into_iter().flat_map(|prompt| vec![prompt; samples]);
-    let (kind, gpu) = options.backend.device()?;
+    let place = options.place.place()?;
     let run = Run::<ModelConfig>::open(&options.run)?.at(options.checkpoint.checkpoint);
     note_edited(run.directory());
     if !options.force {
-        let checked = check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load);
+        let checked = check_size(
+            &run.config,
+            run.vocabulary(),
+            (place.kind, place.gpu),
+            Use::Load,
+        );
         checked.map_err(or_force)?;
     }
     residual_zoo::experiment::generate(
@@ -105,8 +110,7 @@ pub fn generate(options: Options) -> anyhow::Result<()> {
         &prompts.collect::<Vec<_>>(),
         options.tokens,
         sampling,
-        kind,
-        gpu,
+        place,
     )?;
     Ok(())
 }

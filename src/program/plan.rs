@@ -132,9 +132,8 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     // The runs of a file share their precision, because they do not compare it.
     let precision = runs
         .first()
-        .map(|(_, config)| config.train.precision)
-        .filter(|precision| check_precision(kind, gpu, *precision).is_ok())
-        .unwrap_or_default();
+        .and_then(|(_, config)| config.train.precision)
+        .filter(|precision| check_precision(kind, gpu, Some(*precision)).is_ok());
     let (speed, source) = speed(&options, (kind, gpu), precision)?;
     let choices = memory_choices(&options, (kind, gpu));
     let mut columns = vec![
@@ -145,16 +144,11 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         Column::number("FLOPs", ""),
     ];
     for (precision, recompute) in &choices {
-        let format = match precision {
-            Precision::F32 => "f32",
-            Precision::Tf32 => "TF32",
-            Precision::Bf16 => "bf16",
-        };
         let kept = match recompute {
             Some(_) => "recomputed",
             None => "all kept",
         };
-        columns.push(Column::number("memory", format!("{format}, {kept}")));
+        columns.push(Column::number("memory", format!("{precision}, {kept}")));
     }
     if options.memory {
         columns.push(Column::number("of which", "moments"));
@@ -177,7 +171,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         ];
         for &(precision, recompute) in &choices {
             let mut config = config.clone();
-            (config.train.precision, config.train.recompute) = (precision, recompute);
+            (config.train.precision, config.train.recompute) = (Some(precision), recompute);
             let memory = estimate_memory(kind, gpu, &config, basis.vocabulary)?;
             is_counted &= memory.is_some();
             let memory = memory.map(|memory| bytes(memory as f64));
@@ -270,8 +264,7 @@ type Device = (BackendKind, Option<usize>);
 /// Returns the variants for which memory is estimated: each precision that the backend has, with and without
 /// recomputation.
 fn memory_choices(options: &Options, (kind, gpu): Device) -> Vec<(Precision, Option<Recompute>)> {
-    let has =
-        |precision: &Precision| options.memory && check_precision(kind, gpu, *precision).is_ok();
+    let has = |it: &Precision| options.memory && check_precision(kind, gpu, Some(*it)).is_ok();
     let precisions = [Precision::F32, Precision::Tf32, Precision::Bf16]
         .into_iter()
         .filter(has);
@@ -284,7 +277,7 @@ fn memory_choices(options: &Options, (kind, gpu): Device) -> Vec<(Precision, Opt
 fn speed(
     options: &Options,
     (kind, gpu): Device,
-    precision: Precision,
+    precision: Option<Precision>,
 ) -> anyhow::Result<(Speed, String)> {
     Ok(match (options.tflops, options.tokens_per_second) {
         (_, Some(tokens)) => {

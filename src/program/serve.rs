@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use residual_zoo::cli::{self, BackendArgs, CheckpointArgs};
+use residual_zoo::cli::{self, CheckpointArgs, PlaceArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::check_is_file;
-use residual_zoo::drive::{Reading, Use, available_memory, check_reading, check_size};
+use residual_zoo::drive::{Reading, Use, available_memory, check_reading, check_size, unusual};
 use residual_zoo::runs::{Error as RunError, checkpoint};
 use residual_zoo::serve::Options as Serving;
 use residual_zoo::{Run, experiment};
@@ -61,23 +61,28 @@ pub struct Options {
     #[command(flatten)]
     checkpoint: CheckpointArgs,
     #[command(flatten)]
-    backend: BackendArgs,
+    place: PlaceArgs,
 }
 
 pub fn serve(options: Options) -> anyhow::Result<()> {
-    let (kind, gpu) = options.backend.device()?;
+    let place = options.place.place()?;
     let run = Run::open(&options.run)?.at(options.checkpoint.checkpoint);
     note_edited(run.directory());
     let key = options.key.map(|path| key(&path)).transpose()?;
     if !options.force {
-        let checked = check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load);
+        let checked = check_size(
+            &run.config,
+            run.vocabulary(),
+            (place.kind, place.gpu),
+            Use::Load,
+        );
         checked.map_err(or_force)?;
         let reading = ("--batch", options.batch as usize, Reading::Serving);
         let available = available_memory();
         let checked = check_reading(
             &run.config,
             run.vocabulary(),
-            (kind, gpu),
+            (place.kind, place.gpu),
             reading,
             available,
         );
@@ -103,7 +108,7 @@ pub fn serve(options: Options) -> anyhow::Result<()> {
         grace: Duration::from_secs(options.grace.into()),
     };
     let stop = cli::stop_on_signal()?;
-    experiment::serve(&run, &serving, (kind, gpu), &stop, |address, checkpoint| {
+    experiment::serve(&run, &serving, place, &stop, |address, checkpoint| {
         if is_open {
             cli::warn(
                 "anyone who can reach this machine can use the model; require a key with `--key FILE`",
@@ -112,7 +117,10 @@ pub fn serve(options: Options) -> anyhow::Result<()> {
         let step = checkpoint::step_of(checkpoint);
         let step = step.map_or(String::new(), |step| format!(", step {step},"));
         // An error is ignored, because nobody needs to read this line.
-        let _ = cli::print(&format!("serving {name}{step} at http://{address}"));
+        let _ = cli::print(&format!(
+            "serving {name}{step}{} at http://{address}",
+            unusual(place.precision())
+        ));
     })?;
     Ok(())
 }

@@ -7,11 +7,11 @@ use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs, DataArgs, DisplayArgs};
-use residual_zoo::core::{ConfigError, ModelConfig as _, Transfer as _, Vocabulary};
+use residual_zoo::core::{ConfigError, ModelConfig as _, Precision, Transfer as _, Vocabulary};
 use residual_zoo::data::{Corpus, DataError, Examples, Source};
 use residual_zoo::drive::{
     Basis, Error as DriveError, Use, available_memory, check_memory, check_precision, check_size,
-    open_corpus,
+    open_corpus, unusual, usual_precision,
 };
 use residual_zoo::report::{duration, si};
 use residual_zoo::runs::{Choice, checkpoint, run_dir, vocabulary};
@@ -274,7 +274,10 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         note_edited(run);
     }
     let (kind, gpu) = device(&options, team)?;
-    check_precision(kind, gpu, config.train.precision)?;
+    // A run keeps its precision, whatever it is called.
+    let asked = config.train.precision;
+    let asked = asked.filter(|it| is_new || *it != Precision::F32);
+    check_precision(kind, gpu, asked)?;
     let stop = cli::stop_on_signal()?;
     let corpus = open_corpus(&config.data, &stop).map_err(|error| match (error, resumed) {
         (DataError::NotFound { path }, Some(run)) if options.data.data.is_none() => {
@@ -295,6 +298,8 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         let checked = check_memory(&config, vocabulary(&corpus), (kind, gpu), available);
         checked.map_err(or_force)?;
     }
+    let mut notes = notes(&config, &Basis::of_corpus(&corpus));
+    notes.extend(precision_note(&config, kind));
     let display = options.display.display();
     let run_options = RunOptions {
         display,
@@ -305,7 +310,7 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         peak_tflops: options.display.peak_tflops,
         init_from: options.init_from.map(|run| (run, options.init_by.into())),
         init_checkpoint: options.init_checkpoint,
-        notes: notes(&config, &Basis::of_corpus(&corpus)),
+        notes,
         allow_config_change: options.allow_config_change,
         stop,
         team,
@@ -391,6 +396,14 @@ fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
     )
 }
 
+/// Returns a note about a run that sets no precision, on a backend without products in f32.
+fn precision_note(config: &RunConfig, kind: BackendKind) -> Option<String> {
+    let usual = usual_precision(kind);
+    (config.train.precision.is_none() && usual != Precision::F32).then(|| {
+        format!("note: products are in {usual}, because the backend {kind} has none in f32; train.precision sets another")
+    })
+}
+
 /// Returns the first lines of a run.
 fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
     let basis = Basis::of_corpus(corpus);
@@ -419,10 +432,12 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
         format!(", {} {word} over the training {units}", si(passes))
     });
     let train = &config.train;
+    let precision = train.precision.unwrap_or(usual_precision(kind));
     let lines = [
         format!(
-            "{} on {kind}: {parameters} for {basis}, {} of them non-embedding",
+            "{} on {kind}{}: {parameters} for {basis}, {} of them non-embedding",
             config.model.name(),
+            unusual(precision),
             si(cost.params.other as f64),
         ),
         format!("{}: {examples}", config.data.source),

@@ -11,9 +11,11 @@ use residual_zoo::core::ops::linear::product;
 use residual_zoo::core::ops::loss::{Loss, log_z_and_target};
 use residual_zoo::core::{ConfigError, Precision, Recompute, product_roundoff};
 use residual_zoo::data::Corpus;
+use residual_zoo::drive::{Place, usual_precision};
+use residual_zoo::evaluate::{Options as Evaluation, Task};
 use residual_zoo::runs::run_dir;
-use residual_zoo::train::{RunOptions, Summary};
-use residual_zoo::{ModelConfig as Zoo, RunConfig};
+use residual_zoo::train::{Interrupter, RunOptions, Summary};
+use residual_zoo::{ModelConfig as Zoo, Run, RunConfig, experiment};
 use residual_zoo_testing::my_turn;
 use residual_zoo_testing::pass::{Outcome, Values, run};
 use residual_zoo_testing::program::Scratch;
@@ -250,6 +252,29 @@ fn a_gpu_that_does_not_exist_is_an_error_that_counts_the_others() {
     assert!(error.is_bad_input());
 }
 
+#[cfg(feature = "tch")]
+#[test]
+fn memory_that_a_device_does_not_have_is_an_error() {
+    struct Huge;
+    impl OnBackend for Huge {
+        type Output = ();
+
+        fn run<B: AutodiffBackend>(self, device: B::Device) {
+            let x = Tensor::<B, 1>::ones([1_usize << 44], &device);
+            println!("{:?}", x.sum().into_data());
+        }
+    }
+    let kind = BackendKind::LibTorch;
+    let error = kind.run(kind.default_gpu(), Huge).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.starts_with("backend `tch` is out of memory: it has no room for another "),
+        "{text}"
+    );
+    assert!(text.contains("make the batch smaller"), "{text}");
+    assert!(!error.is_bad_input());
+}
+
 struct Check(Precision);
 
 impl OnBackend for Check {
@@ -257,6 +282,16 @@ impl OnBackend for Check {
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
         self.0.check::<B>(&device)
+    }
+}
+
+struct Usual;
+
+impl OnBackend for Usual {
+    type Output = Precision;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Precision {
+        Precision::usual::<B>(&device)
     }
 }
 
@@ -274,9 +309,11 @@ fn kinds() -> impl Iterator<Item = BackendKind> {
 fn backends_without_bf16_say_why() {
     let _turn = my_turn();
     for kind in tested() {
-        kind.run(kind.default_gpu(), Check(Precision::F32))
-            .unwrap()
-            .unwrap();
+        let usual = kind.run(kind.default_gpu(), Usual).unwrap();
+        assert_eq!(usual, usual_precision(kind));
+        kind.run(kind.default_gpu(), Check(usual)).unwrap().unwrap();
+        let f32 = kind.run(kind.default_gpu(), Check(Precision::F32));
+        assert_eq!(f32.unwrap().is_ok(), usual == Precision::F32, "{kind}");
         let checked = kind
             .run(kind.default_gpu(), Check(Precision::Bf16))
             .unwrap();
@@ -326,9 +363,9 @@ fn runs_in_bf16_repeat_recompute_and_continue_in_f32() {
                     .unwrap();
             };
             let same = |_: &mut RunConfig| ();
-            train("f32", Precision::F32, &same);
-            train("bf16", Precision::Bf16, &same);
-            train("again", Precision::Bf16, &same);
+            train("f32", None, &same);
+            train("bf16", Some(Precision::Bf16), &same);
+            train("again", Some(Precision::Bf16), &same);
             let expected = outcome(&scratch.path("bf16"));
             let what = format!("{name} on {kind}");
             let exact = kind == BackendKind::LibTorch;
@@ -336,13 +373,15 @@ fn runs_in_bf16_repeat_recompute_and_continue_in_f32() {
             if exact {
                 assert_same(&scratch.path("again"), &expected, &what);
             }
-            train("recomputed", Precision::Bf16, &|config| {
+            train("recomputed", Some(Precision::Bf16), &|config| {
                 config.train.recompute = Some(Recompute::Layers);
             });
             let (recomputed, _) = differences(&scratch.path("recomputed"), &expected);
             // Half of the run in each precision.
-            train("both", Precision::Bf16, &|config| config.train.steps /= 2);
-            train("both", Precision::F32, &same);
+            train("both", Some(Precision::Bf16), &|config| {
+                config.train.steps /= 2
+            });
+            train("both", None, &same);
             let [f32, bf16, both] =
                 ["f32", "bf16", "both"].map(|run| final_loss(&scratch.path(run)));
             println!(
@@ -368,4 +407,49 @@ fn runs_in_bf16_repeat_recompute_and_continue_in_f32() {
 fn final_loss(run: &Path) -> f64 {
     let rows = run_dir::read_metrics(run).unwrap();
     rows.last().and_then(|row| row.valid_loss).unwrap()
+}
+
+/// A model that was trained in f32 is evaluated in bf16, and the results say so.
+#[test]
+fn a_trained_model_computes_in_bf16_too() {
+    let scratch = Scratch::new();
+    let file = runs::config(&scratch, MODELS[0].1);
+    let run = scratch.path("run");
+    let config: RunConfig = RunConfig::read(&file).unwrap();
+    let flex = BackendKind::first().unwrap();
+    flex.run(flex.default_gpu(), Train(config, &run)).unwrap();
+    let run = Run::open(&run).unwrap();
+    let ids: Vec<u32> = (0..run.tokenizer.vocab_size() as u32)
+        .cycle()
+        .take(300)
+        .collect();
+    let text = scratch.file("text.txt", run.tokenizer.decode(&ids).unwrap());
+    let tasks = [Task::read(text.to_str().unwrap(), None).unwrap()];
+    for kind in kinds() {
+        let loss = |precision, directory: &str| {
+            let options = Evaluation {
+                directory: scratch.path(directory),
+                batch: 2,
+                stride: None,
+            };
+            let place = Place {
+                precision,
+                ..(kind, kind.default_gpu()).into()
+            };
+            let stop = Interrupter::new();
+            let found = experiment::evaluate(&run, &tasks, &options, place, &stop).unwrap();
+            let results = std::fs::read_to_string(options.directory.join("results.json")).unwrap();
+            (found[0].metrics[0].value, found[0].notes.len(), results)
+        };
+        let name = kind.to_string();
+        let (f32, _, results) = loss(None, &name);
+        assert!(results.contains(r#""precision": "f32""#), "{results}");
+        let (bf16, notes, results) = loss(Some(Precision::Bf16), &name);
+        assert!(results.contains(r#""precision": "bf16""#), "{results}");
+        assert!(notes > 0, "samples of f32 are not those of bf16");
+        assert!(
+            bf16 != f32 && (bf16 / f32 - 1.0).abs() < 0.02,
+            "{f32} {bf16}"
+        );
+    }
 }

@@ -35,6 +35,19 @@ pub enum BackendError {
         /// The number of GPUs that LibTorch finds.
         found: usize,
     },
+    /// The device has no memory left for a tensor.
+    #[error(
+        "backend `{kind}` is out of memory{}; make the batch smaller (train.batch, with a larger train.accumulate, or \
+         `--batch`), or set train.recompute=Layers; `residual-zoo plan --memory` estimates a step, and checkpoints are \
+         intact",
+        wanted.as_ref().map_or(String::new(), |wanted| format!(": it has no room for another {wanted}"))
+    )]
+    OutOfMemory {
+        /// The backend.
+        kind: BackendKind,
+        /// The size of the tensor, if it is known.
+        wanted: Option<String>,
+    },
     /// The backend found no device or no driver.
     #[error("backend `{kind}` did not start: {reason}; docs/backends.md lists what it needs")]
     Unusable {
@@ -48,7 +61,7 @@ pub enum BackendError {
 impl BackendError {
     /// Whether the user asked for something impossible. Otherwise, the machine failed to do something possible.
     pub fn is_bad_input(&self) -> bool {
-        !matches!(self, Self::Unusable { .. })
+        !matches!(self, Self::Unusable { .. } | Self::OutOfMemory { .. })
     }
 }
 
@@ -79,4 +92,51 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> String {
         .next()
         .unwrap_or_default()
         .to_string()
+}
+
+/// The size of the tensor for which a device has no memory, if the message of a panic says that it has none: of PyTorch
+/// on a GPU and on a CPU, or of the driver of CUDA.
+pub fn out_of_memory(message: &str) -> Option<Option<String>> {
+    const WANTED: [&str; 2] = ["Tried to allocate ", "tried to allocate "];
+    let says = [
+        "CUDA out of memory",
+        "DefaultCPUAllocator: can't allocate memory",
+        "CUDA_ERROR_OUT_OF_MEMORY",
+    ];
+    if !says.iter().any(|words| message.contains(words)) {
+        return None;
+    }
+    let wanted = WANTED.iter().find_map(|words| message.split(words).nth(1));
+    let mut words = wanted.unwrap_or_default().split_whitespace();
+    let size = words.next().zip(words.next());
+    Some(size.map(|(number, unit)| format!("{number} {}", unit.trim_end_matches('.'))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_for_lack_of_memory_is_recognized() {
+        for (message, wanted) in [
+            (
+                "called `Result::unwrap()` on an `Err` value: Torch(\"CUDA out of memory. Tried to allocate 2.00 GiB. GPU \
+                 0 has a total capacity of 79.10 GiB of which 1.19 GiB is free.",
+                Some("2.00 GiB"),
+            ),
+            (
+                "Torch(\"[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you \
+                 tried to allocate 17592186044416 bytes. Error code 12",
+                Some("17592186044416 bytes"),
+            ),
+            (
+                "DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")",
+                None,
+            ),
+        ] {
+            let found = out_of_memory(message);
+            assert_eq!(found, Some(wanted.map(str::to_owned)), "{message}");
+        }
+        assert_eq!(out_of_memory("index out of bounds"), None);
+    }
 }

@@ -1,12 +1,13 @@
 //! Work for any backend.
 
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
+use crate::error::out_of_memory;
 use crate::{BackendError, BackendKind, panic_message};
 
 /// Work that can run on any backend.
@@ -133,10 +134,37 @@ where
     }));
     panic::set_hook(hook);
     if probe.is_ok() {
-        return Ok(task.run::<Autodiff<B>>(device));
+        return unless_out_of_memory(kind, || task.run::<Autodiff<B>>(device));
     }
     let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
     Err(unusable(
         first.unwrap_or_else(|| "it gave no reason".into()),
     ))
+}
+
+/// Runs `work`, in which a backend panics if its device has no memory left. Such a panic becomes an error.
+#[cfg(any(
+    feature = "flex",
+    feature = "tch",
+    feature = "cuda",
+    feature = "vulkan",
+    feature = "wgpu"
+))]
+fn unless_out_of_memory<T>(kind: BackendKind, work: impl FnOnce() -> T) -> Result<T, BackendError> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let print = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if out_of_memory(&panic_message(info.payload())).is_none() {
+                print(info);
+            }
+        }));
+    });
+    // What `work` has changed is not used after a panic.
+    panic::catch_unwind(AssertUnwindSafe(work)).or_else(|panic| {
+        match out_of_memory(&panic_message(&*panic)) {
+            Some(wanted) => Err(BackendError::OutOfMemory { kind, wanted }),
+            None => panic::resume_unwind(panic),
+        }
+    })
 }

@@ -6,9 +6,10 @@ use std::str::FromStr;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use residual_zoo_backend::{BackendError, BackendKind};
-use residual_zoo_core::ConfigError;
+use residual_zoo_core::{ConfigError, Precision};
 use residual_zoo_data::Source as Data;
 use residual_zoo_data::{DataConfig, ImagesConfig, SyntheticConfig, TokenizerConfig, is_on_hub};
+use residual_zoo_drive::Place;
 use residual_zoo_runs::{Choice, names_of};
 use residual_zoo_train::dashboard::Display;
 
@@ -78,6 +79,33 @@ impl BackendArgs {
         let kind = self.backend.map_or_else(BackendKind::first, Ok)?;
         kind.check_compiled()?;
         Ok(kind)
+    }
+}
+
+/// The backend and the precision of a trained model.
+#[derive(Args, Debug, Clone)]
+pub struct PlaceArgs {
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// Number format of matrix products and attention: F32, Tf32 or Bf16, as in train.precision [default: F32; Tf32 with
+    /// the backend cuda]
+    #[arg(long, value_name = "FORMAT", value_parser = str::parse::<Precision>)]
+    precision: Option<Precision>,
+}
+
+impl PlaceArgs {
+    /// Returns the place where the model computes.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`BackendArgs::device`].
+    pub fn place(&self) -> Result<Place, BackendError> {
+        let (kind, gpu) = self.backend.device()?;
+        Ok(Place {
+            kind,
+            gpu,
+            precision: self.precision,
+        })
     }
 }
 

@@ -16,7 +16,7 @@ mod trial;
 pub use residual_zoo_system::console::warn;
 
 pub use args::{
-    BackendArgs, CheckpointArgs, DataArgs, DisplayArgs, number, parsed, refuse_doubled,
+    BackendArgs, CheckpointArgs, DataArgs, DisplayArgs, PlaceArgs, number, parsed, refuse_doubled,
 };
 pub use compare::CompareArgs;
 pub use exit::{options, report, stop_on_signal};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::TensorData;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use residual_zoo_backend::{BackendKind, OnBackend};
+use residual_zoo_backend::OnBackend;
 use residual_zoo_core::{ConfigError, LanguageModel as _, ModelConfig};
 use residual_zoo_data::{Corpus, Examples};
 use residual_zoo_report::{Cell, Column, Picture, Report, Section, Table, Tone};
@@ -16,7 +16,7 @@ use residual_zoo_system::counted;
 use residual_zoo_train::{DeviceBatch, Interrupter, upload};
 use serde_json::json;
 
-use crate::Error;
+use crate::{Error, Place};
 
 /// The file name of the report about classified images.
 pub const IMAGES_REPORT: &str = "images.html";
@@ -92,7 +92,7 @@ pub fn classify<C: ModelConfig>(
     corpus: &Corpus,
     directory: &Path,
     (batch, stop): (usize, &Interrupter),
-    (kind, gpu): (BackendKind, Option<usize>),
+    place: impl Into<Place>,
 ) -> Result<Classified, Error> {
     if run.tokenizer.fingerprint() != corpus.tokenizer.fingerprint() {
         let problem =
@@ -115,7 +115,7 @@ pub fn classify<C: ModelConfig>(
         batch,
         stop,
     };
-    let found = kind.run(gpu, task)??;
+    let found = place.into().run(task)??;
     if found.iter().any(|found| !found.loss.is_finite()) {
         return Err(RunError::NoRun {
             path: run.directory().into(),

@@ -1,7 +1,7 @@
 //! The evaluation of a run on any backend.
 
 use burn::tensor::backend::AutodiffBackend;
-use residual_zoo_backend::{BackendKind, OnBackend};
+use residual_zoo_backend::OnBackend;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_evaluate::{Error as EvaluateError, Options, Results, Task};
 use residual_zoo_runs::Run;
@@ -9,7 +9,7 @@ use residual_zoo_system::console::{Status, warn};
 use residual_zoo_system::counted;
 use residual_zoo_train::Interrupter;
 
-use crate::Error;
+use crate::{Error, Place};
 
 /// Evaluates `run` on `tasks` as [`residual_zoo_evaluate::evaluate`] does, and shows the progress. `stop` ends it.
 ///
@@ -20,7 +20,7 @@ pub fn evaluate<C: ModelConfig>(
     run: &Run<C>,
     tasks: &[Task],
     options: &Options,
-    (kind, gpu): (BackendKind, Option<usize>),
+    place: impl Into<Place>,
     stop: &Interrupter,
 ) -> Result<Vec<Results>, Error> {
     for (_, error) in run.checkpoint()?.passed_over {
@@ -32,7 +32,7 @@ pub fn evaluate<C: ModelConfig>(
         options,
         stop,
     };
-    Ok(kind.run(gpu, task)??)
+    Ok(place.into().run(task)??)
 }
 
 struct Evaluate<'a, C> {

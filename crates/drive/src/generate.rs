@@ -3,14 +3,14 @@
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
 use burn::tensor::backend::AutodiffBackend;
-use residual_zoo_backend::{BackendKind, OnBackend};
-use residual_zoo_core::ModelConfig;
+use residual_zoo_backend::OnBackend;
+use residual_zoo_core::{ModelConfig, Precision};
 use residual_zoo_runs::generate::Sampling;
 use residual_zoo_runs::{Error as RunError, Run};
 use residual_zoo_system::console::warn;
 use residual_zoo_system::harmless;
 
-use crate::Error;
+use crate::{Error, Place, unusual};
 
 /// Writes each of `prompts` and `tokens` more tokens, from the newest checkpoint of `run`. `None` starts with the first
 /// token id of the vocabulary. A single text is written while it is generated. Several texts are generated side by side
@@ -24,8 +24,7 @@ pub fn generate<C: ModelConfig>(
     prompts: &[Option<&str>],
     tokens: usize,
     sampling: Sampling,
-    kind: BackendKind,
-    gpu: Option<usize>,
+    place: impl Into<Place>,
 ) -> Result<(), Error> {
     for (_, error) in run.checkpoint()?.passed_over {
         warn(&format!("passed over: {error}"));
@@ -36,7 +35,7 @@ pub fn generate<C: ModelConfig>(
         tokens,
         sampling,
     };
-    Ok(kind.run(gpu, task)??)
+    Ok(place.into().run(task)??)
 }
 
 struct Generate<'a, C> {
@@ -82,7 +81,11 @@ impl<C: ModelConfig> OnBackend for Generate<'_, C> {
                 Box::new(lines)
             }
         };
-        warn(&run.describe(&checkpoint));
+        warn(&format!(
+            "{}{}",
+            run.describe(&checkpoint),
+            unusual(Precision::now())
+        ));
         let mut out = std::io::stdout().lock();
         // A model may generate control characters from its training data. A file gets them unchanged.
         let is_shown = out.is_terminal();

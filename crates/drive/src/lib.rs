@@ -16,6 +16,7 @@ mod error;
 mod evaluate;
 mod generate;
 mod merge;
+mod place;
 mod serve;
 mod size;
 mod train;
@@ -28,11 +29,13 @@ pub use error::Error;
 pub use evaluate::evaluate;
 pub use generate::generate;
 pub use merge::merge;
+pub use place::{Place, unusual};
 pub use serve::serve;
 pub use size::{
     Reading, Use, available_memory, check_memory, check_reading, check_size, least_memory,
 };
 pub use train::{
     Bench, check_precision, check_start, follow, measure_rates, time, train, training_flops,
+    usual_precision,
 };
 pub use trial::{Peaks, Trial};

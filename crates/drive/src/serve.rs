@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use burn::tensor::backend::AutodiffBackend;
-use residual_zoo_backend::{BackendKind, OnBackend};
+use residual_zoo_backend::OnBackend;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::Run;
 use residual_zoo_serve::{Bound, Error as ServeError, Options};
 use residual_zoo_system::console::warn;
 use residual_zoo_train::Interrupter;
 
-use crate::Error;
+use crate::{Error, Place};
 
 /// Serves the newest checkpoint of `run` as [`residual_zoo_serve::serve`] does, until `stop`. Calls `ready` with the
 /// address and the checkpoint once the model is loaded.
@@ -23,7 +23,7 @@ use crate::Error;
 pub fn serve<C: ModelConfig>(
     run: &Run<C>,
     options: &Options,
-    (kind, gpu): (BackendKind, Option<usize>),
+    place: impl Into<Place>,
     stop: &Interrupter,
     ready: impl FnOnce(SocketAddr, &Path),
 ) -> Result<(), Error> {
@@ -38,7 +38,7 @@ pub fn serve<C: ModelConfig>(
         stop,
         ready,
     };
-    Ok(kind.run(gpu, task)??)
+    Ok(place.into().run(task)??)
 }
 
 struct Serve<'a, C, R> {

@@ -153,9 +153,10 @@ pub fn time<C: ModelConfig>(
 pub fn measure_rates(
     kind: BackendKind,
     gpu: Option<usize>,
-    precision: Precision,
+    precision: Option<Precision>,
 ) -> Result<Rates, Error> {
     check_precision(kind, gpu, precision)?;
+    let precision = precision.unwrap_or(usual_precision(kind));
     Ok(kind.run(gpu, MeasureRates(precision))?)
 }
 
@@ -171,7 +172,15 @@ impl OnBackend for MeasureRates {
     }
 }
 
-/// Checks that backend `kind` has products in `precision`; see [`Precision::check`].
+/// The precision of f32 products on backend `kind` where nothing else is set; see [`Precision::usual`].
+pub fn usual_precision(kind: BackendKind) -> Precision {
+    match kind {
+        BackendKind::Cuda => Precision::Tf32,
+        _ => Precision::F32,
+    }
+}
+
+/// Checks that backend `kind` has products in `precision`, if it is set; see [`Precision::check`].
 ///
 /// # Errors
 ///
@@ -179,12 +188,12 @@ impl OnBackend for MeasureRates {
 pub fn check_precision(
     kind: BackendKind,
     gpu: Option<usize>,
-    precision: Precision,
+    precision: Option<Precision>,
 ) -> Result<(), Error> {
-    // Every backend has f32, so no backend needs to be started.
-    if precision == Precision::F32 {
+    // A backend need not be started for what it has anyway.
+    let Some(precision) = precision.filter(|it| *it != usual_precision(kind)) else {
         return Ok(());
-    }
+    };
     let checked = kind.run(gpu, CheckPrecision(precision))?;
     Ok(checked.map_err(|error| error.within("train"))?)
 }

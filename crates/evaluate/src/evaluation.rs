@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
-use residual_zoo_core::ModelConfig;
+use residual_zoo_core::{ModelConfig, Precision};
 use residual_zoo_data::{Tokenizer, read_file};
 use residual_zoo_runs::{Lock, Run, checkpoint, disk};
 use serde_json::{Map, Value, json};
@@ -94,6 +94,7 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
             documents_blake3: task.blake3.clone(),
             stride: requests.stride,
             context: requests.most,
+            precision: Precision::now(),
         };
         let mut samples = Samples::open(&options.directory, task, &heading, &mut || reads(task))?;
         Scoring::new(&scorer, task, &counts, &mut samples, &progress).score_all(&requests)?;
@@ -221,7 +222,7 @@ fn add<C: ModelConfig>(
         is_better.insert(metric.name.into(), metric.higher_is_better.into());
     }
     let counts = json!({ "original": original, "effective": documents });
-    let config = json!({ "task": task, "kind": kind.name(), "stride": stride });
+    let config = json!({ "task": task, "kind": kind.name(), "stride": stride, "precision": Precision::now().to_string() });
     for (part, value) in [
         ("results", values),
         ("higher_is_better", is_better.into()),

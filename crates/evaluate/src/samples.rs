@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use residual_zoo_core::Precision;
 use residual_zoo_runs::{Error as RunError, disk};
 use residual_zoo_system::counted;
 use residual_zoo_system::files;
@@ -29,6 +30,13 @@ pub struct Heading {
     pub stride: usize,
     /// Tokens that the model reads.
     pub context: usize,
+    /// The precision of the products. Files of earlier versions are in f32.
+    #[serde(default, skip_serializing_if = "is_f32")]
+    pub precision: Precision,
+}
+
+fn is_f32(precision: &Precision) -> bool {
+    *precision == Precision::F32
 }
 
 /// Most bytes of a heading, and of a sample. A question has at most 256 choices.

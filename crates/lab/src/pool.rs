@@ -5,8 +5,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use residual_zoo_backend::BackendKind;
-use residual_zoo_core::ModelConfig;
+use residual_zoo_core::{ModelConfig, Precision};
 use residual_zoo_data::{Corpus, DataConfig, hash_of_parts};
+use residual_zoo_drive::usual_precision;
 use residual_zoo_runs::{Error as RunError, RunConfig, run_dir};
 use residual_zoo_train::FirstWeights;
 
@@ -17,6 +18,8 @@ use crate::{Options, PlannedRun};
 pub struct Pool {
     directory: PathBuf,
     backend: String,
+    /// The precision of runs that set none.
+    precision: Precision,
 }
 
 /// Fields that were added after version 2 of the pool, at values that change nothing. They are left out of the hash, so
@@ -71,6 +74,7 @@ impl Pool {
         Self {
             directory: options.directory.clone(),
             backend,
+            precision: usual_precision(options.backend),
         }
     }
 
@@ -179,6 +183,7 @@ impl Pool {
         before: Option<(PathBuf, FirstWeights)>,
     ) -> Place {
         config.data = DataConfig::default();
+        config.train.precision.get_or_insert(self.precision);
         let config_text = config.to_hashed_text();
         let told = config_text
             .lines()

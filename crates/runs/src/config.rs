@@ -68,8 +68,9 @@ pub struct TrainConfig {
     /// ε of label smoothing: each target gives this share of its probability to all classes or tokens equally. Reported
     /// losses are without label smoothing.
     pub label_smoothing: f64,
-    /// Number format of matrix products and attention.
-    pub precision: Precision,
+    /// Number format of matrix products and attention. `None` means what the backend has: `Tf32` on the backend `cuda`,
+    /// otherwise `F32`. A run keeps its precision.
+    pub precision: Option<Precision>,
     /// Whether LibTorch takes only kernels on a GPU that give the same result in each run. Some steps take longer. On a
     /// CPU and on Flex, results are always the same.
     pub deterministic: bool,
@@ -213,7 +214,7 @@ impl Default for TrainConfig {
             grad_clip: Some(1.0),
             z_loss: 1e-4,
             label_smoothing: 0.0,
-            precision: Precision::F32,
+            precision: None,
             deterministic: false,
             recompute: None,
             shard_optimizer: false,

@@ -12,7 +12,9 @@ use residual_zoo_core::ops::{
 use residual_zoo_core::params::ImportError;
 use residual_zoo_core::recompute::{self, Recording};
 use residual_zoo_core::statistics::{self, Statistic};
-use residual_zoo_core::{Input, LanguageModel, ModelConfig, Vocabulary, autodiff, params};
+use residual_zoo_core::{
+    Input, LanguageModel, ModelConfig, Precision, Vocabulary, autodiff, params,
+};
 use residual_zoo_data::{Batch, Corpus, ImageBatch, Sequences, derive_seed};
 use residual_zoo_runs::{Error, RunConfig, TrainConfig, vocabulary};
 use serde::{Deserialize, Serialize};
@@ -138,10 +140,15 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     /// # Errors
     ///
     /// Returns an error if the config is invalid, or if the data are too short or have ids outside the vocabulary.
-    pub fn new(config: RunConfig<C>, corpus: &Corpus, device: B::Device) -> Result<Self, Error> {
+    pub fn new(
+        mut config: RunConfig<C>,
+        corpus: &Corpus,
+        device: B::Device,
+    ) -> Result<Self, Error> {
         let vocabulary = vocabulary(corpus);
         config.validate(vocabulary)?;
-        let precision = config.train.precision;
+        let usual = Precision::usual::<B>(&device);
+        let precision = *config.train.precision.get_or_insert(usual);
         precision
             .check::<B>(&device)
             .map_err(|error| error.within("train"))?;
@@ -286,7 +293,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         } = batch;
         let pass = || self.model().forward(inputs);
         let pass = || recompute::record(seed, train.recompute, pass);
-        let (logits, recording) = train.precision.during(pass);
+        let (logits, recording) = train.precision.unwrap_or_default().during(pass);
         let epsilon = train.label_smoothing;
         let loss = match mixed {
             Some((others, share)) => Loss::smoothed(logits.clone(), targets, epsilon)

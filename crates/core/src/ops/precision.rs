@@ -6,6 +6,8 @@
 //! stays in bf16 until an operation needs f32, because conversions would take the time that the products save.
 
 use std::cell::Cell;
+use std::fmt;
+use std::str::FromStr;
 
 use burn::tensor::{DType, FloatDType, Tensor, TensorData, backend::Backend};
 use residual_zoo_kernels as kernels;
@@ -13,11 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::ConfigError;
 
-/// The number format of matrix products and attention in training.
+/// The number format of matrix products and attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Precision {
-    /// 32-bit floating point. On the backend `cuda`, the factors of products are rounded to TF32
-    /// ([`product_roundoff`]).
+    /// 32-bit floating point. The backend `cuda` has no such products.
     #[default]
     F32,
     /// `F32`, with the factors of products rounded to 11 bits, on NVIDIA GPUs with tensor cores.
@@ -32,7 +33,45 @@ thread_local! {
     static NOW: Cell<Precision> = const { Cell::new(Precision::F32) };
 }
 
+/// Writes `f32`, `TF32` or `bf16`.
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Tf32 => "TF32",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
+
+/// Reads a name in upper or lower case.
+impl FromStr for Precision {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [Self::F32, Self::Tf32, Self::Bf16];
+        let named = all
+            .into_iter()
+            .find(|it| it.to_string().eq_ignore_ascii_case(text));
+        named.ok_or("it must be F32, Tf32 or Bf16")
+    }
+}
+
 impl Precision {
+    /// The precision of f32 products on a backend where nothing else is set. Burn's backend for CUDA rounds their
+    /// factors to TF32 ([`product_roundoff`]).
+    pub fn usual<B: Backend>(device: &B::Device) -> Self {
+        Self::usual_of(&B::name(device))
+    }
+
+    /// The usual precision of the backend that Burn calls `name`.
+    fn usual_of(name: &str) -> Self {
+        match name.contains("cubecl<cuda>") {
+            true => Self::Tf32,
+            false => Self::F32,
+        }
+    }
+
     /// The precision of the pass on this thread.
     pub fn now() -> Self {
         NOW.get()
@@ -65,6 +104,12 @@ impl Precision {
     pub fn check<B: Backend>(self, device: &B::Device) -> Result<(), ConfigError> {
         let name = B::name(device);
         let problem = match self {
+            Self::F32 if Self::usual_of(&name) != Self::F32 => {
+                format!(
+                    "the products of the backend {name} round their factors to TF32; set Tf32 or leave it out, or use \
+                     --backend tch"
+                )
+            }
             Self::Bf16 if name.contains("flex") => {
                 "the backend Flex would convert every number to f32 and gain nothing; use another backend \
                  (--backend tch, cuda or vulkan), or train.precision=F32; to continue a run of bf16 in F32, give \
@@ -134,8 +179,35 @@ pub fn widen<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
 
 #[cfg(test)]
 mod tests {
-    use super::product_roundoff;
     use burn::backend::Flex;
+
+    use super::*;
+
+    #[test]
+    fn names_are_read_in_any_case_and_others_are_refused() {
+        for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
+            for name in [format!("{precision}"), format!("{precision:?}")] {
+                assert_eq!(name.parse(), Ok(precision));
+                assert_eq!(name.to_lowercase().parse(), Ok(precision));
+            }
+        }
+        for other in ["", "f16", "fp32", "32"] {
+            assert!(other.parse::<Precision>().is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn only_burns_backend_for_cuda_has_products_in_tf32_unasked() {
+        for (name, usual) in [
+            ("autodiff<fusion<cubecl<cuda>>>", Precision::Tf32),
+            ("autodiff<libtorch<cuda>>", Precision::F32),
+            ("autodiff<libtorch<cpu>>", Precision::F32),
+            ("autodiff<flex>", Precision::F32),
+            ("autodiff<fusion<cubecl<wgpu<spirv>>>>", Precision::F32),
+        ] {
+            assert_eq!(Precision::usual_of(name), usual, "{name}");
+        }
+    }
 
     #[test]
     fn the_roundoff_of_products_on_flex_is_that_of_f32() {

@@ -1,0 +1,69 @@
+//! The place where a trained model computes: backend, GPU and precision.
+
+use burn::tensor::backend::AutodiffBackend;
+use residual_zoo_backend::{BackendKind, OnBackend};
+use residual_zoo_core::{ConfigError, Precision};
+
+use crate::{Error, usual_precision};
+
+/// Backend, GPU and precision of a trained model that generates, is evaluated or is served.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The backend.
+    pub kind: BackendKind,
+    /// The index of the GPU.
+    pub gpu: Option<usize>,
+    /// Number format of matrix products and attention. `None` means the [`usual_precision`] of the backend, whatever
+    /// the model was trained in.
+    pub precision: Option<Precision>,
+}
+
+impl From<(BackendKind, Option<usize>)> for Place {
+    fn from((kind, gpu): (BackendKind, Option<usize>)) -> Self {
+        Self {
+            kind,
+            gpu,
+            precision: None,
+        }
+    }
+}
+
+impl Place {
+    /// The precision in which the model computes.
+    pub fn precision(self) -> Precision {
+        self.precision.unwrap_or(usual_precision(self.kind))
+    }
+
+    /// Runs `task` here.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the backend cannot be used, or has no products in this precision.
+    pub(crate) fn run<T: OnBackend>(self, task: T) -> Result<T::Output, Error> {
+        let done = self.kind.run(self.gpu, Inside(self.precision(), task))?;
+        Ok(done?)
+    }
+}
+
+/// A task in a precision.
+struct Inside<T>(Precision, T);
+
+impl<T: OnBackend> OnBackend for Inside<T> {
+    type Output = Result<T::Output, ConfigError>;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
+        let Self(precision, task) = self;
+        let checked = precision.check::<B>(&device);
+        checked.map_err(|error| ConfigError::new(format!("--{}", error.field), error.problem))?;
+        precision.set_up();
+        Ok(precision.during(|| task.run::<B>(device)))
+    }
+}
+
+/// The words for a precision after the name of a run: ` in bf16`. They are empty for f32.
+pub fn unusual(precision: Precision) -> String {
+    match precision {
+        Precision::F32 => String::new(),
+        other => format!(" in {other}"),
+    }
+}
