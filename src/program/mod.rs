@@ -176,7 +176,9 @@ fn note_edited(run: &Path) {
 
 /// Makes the error of an experiment where a run file is needed.
 fn an_experiment(name: &str) -> ConfigError {
-    let problem = format!("is an experiment; run it by `residual-zoo experiment {name}`");
+    let problem = format!(
+        "is an experiment; `residual-zoo plan {name}` shows its runs, and `residual-zoo experiment {name}` trains them"
+    );
     ConfigError::new(name, problem)
 }
 
@@ -196,6 +198,12 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
         );
         return Err(ConfigError::new(config.display().to_string(), problem).into());
     }
+    if !config.exists()
+        && ending == "ron"
+        && let Some(text) = builtin::run_file(config)
+    {
+        return Ok(RunConfig::parse(text, config)?);
+    }
     let is_text = TEXTS.contains(&ending.as_ref());
     if config.symlink_metadata().is_ok()
         || is_text
@@ -213,7 +221,7 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
         let experiments = builtin::experiments().map(|source| source.name);
         let meant = did_you_mean(&name, runs.chain(experiments));
         let problem = format!(
-            "is neither a file nor a run file of the zoo{meant}; `residual-zoo list runs` shows them"
+            "is neither a file or run directory nor a run file of the zoo{meant}; `residual-zoo list runs` shows those"
         );
         return Err(ConfigError::new(name, problem).into());
     };

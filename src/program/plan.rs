@@ -9,10 +9,11 @@ use residual_zoo::core::{ConfigError, Precision, Recompute};
 use residual_zoo::drive::Trial;
 use residual_zoo::drive::{Basis, basis_notes, check_precision, measure_rates};
 use residual_zoo::experiment::estimate_memory;
-use residual_zoo::lab::{Error, long_warm_ups};
+use residual_zoo::lab::{Error, PlannedRun, long_warm_ups};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
 use residual_zoo::train::Interrupter;
 use residual_zoo::{RunConfig, builtin};
+use residual_zoo_system::counted;
 
 use super::{at_most, experiment_of, memory_note, passes_note_of, read_config};
 
@@ -127,7 +128,11 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         return Err(ConfigError::new("--devices", "has 0; give 1 or more").into());
     }
     let (kind, gpu) = options.backend.device()?;
-    let (runs, scale) = runs(&options)?;
+    let Planned {
+        runs,
+        scale,
+        trains,
+    } = planned(&options)?;
     let bases = bases(&runs)?;
     // The runs of a file share their precision, because they do not compare it.
     let precision = runs
@@ -207,6 +212,12 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     if let Some(note) = passes_note_of(&runs, &bases) {
         print(&note)?;
     }
+    if let Some(trains) = trains {
+        print(&format!(
+            "A row is for one run; with its seeds and its sweep, the experiment trains {}.",
+            counted(trains, "run")
+        ))?;
+    }
     let trained = runs
         .iter()
         .map(|(name, config)| (name.as_str(), &config.train));
@@ -228,7 +239,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     print(
         "A process trains a micro-batch at a time, so train.accumulate must be at least the number of devices.",
     )?;
-    print("–: a step has fewer sequences.")?;
+    print("–: a step has fewer sequences than there are devices.")?;
     if !is_counted {
         print("Memory is not counted on this backend; the default one, and GPUs, do.")?;
     } else if options.memory {
@@ -294,8 +305,8 @@ fn speed(
         (None, None) => {
             let rate = measure_rates(kind, gpu, precision)?.product;
             let line = format!(
-                "Times are at the full rate of matrix products on this machine, {} FLOP/s; a real run takes longer. --tflops \
-                 sets another rate.",
+                "Times are at the full rate of matrix products on this machine, {} FLOP/s as just measured beside its other \
+                 work; a real run takes longer. --tflops sets another rate.",
                 si(rate)
             );
             (Speed::Flops(rate), line)
@@ -303,19 +314,29 @@ fn speed(
     })
 }
 
-/// Runs by name.
-type Named = Vec<(String, RunConfig)>;
+/// The runs in a file. For an experiment, these are the trained runs, each once.
+struct Planned {
+    /// The runs by name.
+    runs: Vec<(String, RunConfig)>,
+    /// The scale of an experiment, if it has one.
+    scale: Option<String>,
+    /// The number of runs that an experiment trains, with all seeds and points of its sweep.
+    trains: Option<usize>,
+}
 
-/// Returns the runs in a file. For an experiment, these are the trained runs, without their seeds, and its scale if it
-/// has one.
-fn runs(options: &Options) -> anyhow::Result<(Named, Option<String>)> {
+/// Returns the runs in a file.
+fn planned(options: &Options) -> anyhow::Result<Planned> {
     let path = &options.path;
     let Some((mut experiment, scale)) = experiment_of(path, options.scale.as_deref(), "paper")?
     else {
         let name = builtin::without_ending(path).display().to_string();
         let mut config = read_config(path)?.set(&options.set)?;
         options.data.apply(&mut config.data, &options.set)?;
-        return Ok((vec![(name, config)], None));
+        return Ok(Planned {
+            runs: vec![(name, config)],
+            scale: None,
+            trains: None,
+        });
     };
     options.data.apply(&mut experiment.data, &options.set)?;
     if let Some(data) = &mut experiment.new_data {
@@ -329,12 +350,21 @@ fn runs(options: &Options) -> anyhow::Result<(Named, Option<String>)> {
         Some(_) => Vec::new(),
         None => experiment.plan(&options.set)?,
     };
+    let seeds = |run: &PlannedRun<_>| run.seeds.as_ref().unwrap_or(&experiment.seeds).len();
+    let mut trains = planned.iter().map(seeds).sum();
+    if let Some(sweep) = &experiment.sweep {
+        trains += sweep.check_points(&planned)? * sweep.seeds.len() * planned.len();
+    }
     let runs: Vec<_> = planned
         .into_iter()
         .filter_map(|run| Some((run.name, run.config?)))
         .collect();
     match runs.is_empty() {
-        false => Ok((runs, scale)),
+        false => Ok(Planned {
+            runs,
+            scale,
+            trains: Some(trains),
+        }),
         true => Err(ConfigError::new(path.display().to_string(), "trains nothing").into()),
     }
 }

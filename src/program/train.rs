@@ -360,7 +360,26 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
              `train.learning_rate` or a longer `train.warmup`"
         );
     }
+    let starts = run_dir::read_history(&run_options.directory).unwrap_or_default();
+    let is_fresh = starts
+        .first()
+        .is_some_and(|first| first.init_from.is_none());
+    // A model that only overfits has a low training loss.
+    let least = summary.train_loss.min(summary.valid_loss);
+    if let Some(first) = first_loss(&summary).filter(|first| is_fresh && least > *first) {
+        cli::warn(&format!(
+            "note: the run diverged: the validation loss rose from {first:.2} to {:.2}; try a lower `train.learning_rate` \
+             or a longer `train.warmup`",
+            summary.valid_loss
+        ));
+    }
     Ok(())
+}
+
+/// Returns the validation loss before the first step.
+fn first_loss(summary: &Summary) -> Option<f64> {
+    let first = summary.rows.first().filter(|row| row.step == 0)?;
+    first.valid_loss
 }
 
 /// Describes the end of the run, and its last validation.

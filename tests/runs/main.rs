@@ -17,6 +17,7 @@ mod hardening;
 #[cfg(unix)]
 mod health;
 mod help;
+mod hints;
 mod hub;
 mod images;
 #[cfg(unix)]

@@ -195,8 +195,14 @@ impl DataArgs {
                 ("bytes", _) => TokenizerConfig::Bytes,
                 ("chars", _) => TokenizerConfig::Chars,
                 (path, None) if !exists(path.as_ref()) => {
+                    let meant = match path.to_lowercase() {
+                        lower if lower.starts_with("bpe") => " (did you mean `bpe:1024`?)",
+                        lower if lower == "byte" || lower == "bytes" => " (did you mean `bytes`?)",
+                        lower if lower.starts_with("char") => " (did you mean `chars`?)",
+                        _ => "",
+                    };
                     let problem = format!(
-                        "`{path}` does not exist; the tokenizers are bytes, chars, bpe:SIZE, or \
+                        "`{path}` does not exist{meant}; the tokenizers are bytes, chars, bpe:SIZE, or \
                          the path of a tokenizer.json, or hf://OWNER/NAME"
                     );
                     return Err(ConfigError::new("--tokenizer", problem));

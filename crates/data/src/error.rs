@@ -77,7 +77,10 @@ pub enum DataError {
         needed: usize,
     },
     /// A file is not UTF-8.
-    #[error("`{path}` is not valid UTF-8 at byte {offset}; convert the file to UTF-8")]
+    #[error(
+        "`{path}` is not valid UTF-8 at byte {offset}; convert the file to UTF-8, for a text from Windows by \
+         `iconv -f WINDOWS-1252 -t UTF-8 < OLD > NEW`"
+    )]
     NotUtf8 {
         /// The file.
         path: PathBuf,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::DataError;
 use crate::meanwhile::unless_stopped;
-use crate::packed::Format;
+use crate::packed::{Format, error_of_no_text};
 
 /// Returns the bytes of the regular file `path`.
 ///
@@ -89,9 +89,11 @@ fn read_text(path: &Path) -> Result<String, DataError> {
         return Err(format.error(path));
     }
     bytes.drain(..byte_order_mark(path, &bytes)?);
-    String::from_utf8(bytes).map_err(|e| DataError::NotUtf8 {
-        path: path.to_path_buf(),
-        offset: e.utf8_error().valid_up_to(),
+    String::from_utf8(bytes).map_err(|e| {
+        error_of_no_text(path, e.as_bytes()).unwrap_or_else(|| DataError::NotUtf8 {
+            path: path.to_path_buf(),
+            offset: e.utf8_error().valid_up_to(),
+        })
     })
 }
 

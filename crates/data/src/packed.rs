@@ -87,6 +87,31 @@ impl Format {
     }
 }
 
+/// The first bytes of files that people take for texts, and their names in errors.
+const NO_TEXTS: [(&[u8], &str); 7] = [
+    (b"%PDF-", "a PDF, not a text; save its text as a .txt file"),
+    (b"\x89PNG", "a picture (PNG), not a text"),
+    (b"\xff\xd8\xff", "a picture (JPEG), not a text"),
+    (b"GIF8", "a picture (GIF), not a text"),
+    (
+        b"\xd0\xcf\x11\xe0",
+        "an Office document, not a text; save its text as a .txt file",
+    ),
+    (b"\x7fELF", "a program, not a text"),
+    (b"SQLite format 3\0", "a database of SQLite, not a text"),
+];
+
+/// Makes the error of a file that is known not to be text by its first bytes; `None` for others.
+pub(crate) fn error_of_no_text(path: &Path, start: &[u8]) -> Option<DataError> {
+    let (_, problem) = NO_TEXTS
+        .iter()
+        .find(|(magic, _)| start.starts_with(magic))?;
+    Some(DataError::Packed {
+        path: path.into(),
+        problem: format!("is {problem}"),
+    })
+}
+
 const fn format(
     name: &'static str,
     endings: &'static [&'static str],

@@ -6,7 +6,7 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use serde_path_to_error::Segment;
 
-use crate::wording::{NAMES, in_plain_words, of_composition, unknown};
+use crate::wording::{NAMES, in_plain_words, of_composition, of_unknown_name, unknown};
 use crate::{Error, RunConfig};
 
 impl<M: ModelConfig> RunConfig<M> {
@@ -63,11 +63,14 @@ impl<M: ModelConfig> RunConfig<M> {
         let set = Self::of_tree(&mut tree).map_err(|error| match before {
             Value::Number(_) | Value::Bool(_) => {
                 format!(
-                    "{}; it was {before}",
+                    "{}; the field was {before} before",
                     in_plain_words(&error.inner().to_string())
                 )
             }
-            _ => in_plain_words(&error.to_string()),
+            _ => {
+                let message = error.to_string();
+                of_unknown_name(&message).unwrap_or_else(|| in_plain_words(&message))
+            }
         })?;
         let mut tree = serde_json::to_value(&set).map_err(|error| error.to_string())?;
         match find(&mut tree, path) {

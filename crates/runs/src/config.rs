@@ -508,7 +508,12 @@ fn describe(error: &ron::Error) -> String {
         ron::Error::NoSuchEnumVariant {
             found, expected, ..
         } => unknown("name", found, expected),
-        ron::Error::ExpectedNamedStructLike(_) => NO_FIELDS.into(),
+        ron::Error::ExpectedNamedStructLike(_) | ron::Error::ExpectedDifferentStructName { .. } => {
+            NO_FIELDS.into()
+        }
+        ron::Error::DuplicateStructField { field, .. } => {
+            format!("the field `{field}` is there twice; leave one of them out")
+        }
         ron::Error::ExpectedMapColon => COLON.into(),
         ron::Error::TrailingCharacters => TRAILING.into(),
         error => in_plain_words(&error.to_string()),

@@ -3,11 +3,27 @@
 /// Returns ` (did you mean X?)` with the most similar name in `known`, if one is similar to `name`.
 pub fn did_you_mean(name: &str, known: impl Iterator<Item = impl AsRef<str>>) -> String {
     const ALIKE: f64 = 0.8;
-    let scored = known.map(|known| (strsim::jaro_winkler(name, known.as_ref()), known));
+    let lower = name.to_lowercase();
+    let score = |known: &str| match initials(known) == lower {
+        true => 1.0,
+        false => strsim::jaro_winkler(&lower, &known.to_lowercase()),
+    };
+    let scored = known.map(|known| (score(known.as_ref()), known));
     let best = scored.max_by(|(a, _), (b, _)| a.total_cmp(b));
     match best.filter(|(score, _)| *score > ALIKE) {
         Some((_, known)) => format!(" (did you mean `{}`?)", known.as_ref()),
         None => String::new(),
+    }
+}
+
+/// The initials of a name of several words, such as `lr` of `learning_rate`; empty for one word.
+fn initials(name: &str) -> String {
+    match name.contains('_') {
+        true => name
+            .split('_')
+            .filter_map(|word| word.chars().next())
+            .collect(),
+        false => String::new(),
     }
 }
 
@@ -19,6 +35,17 @@ pub(crate) fn unknown(kind: &str, name: &str, known: &[impl AsRef<str>]) -> Stri
         did_you_mean(name, known.iter()),
         known.join(", ")
     )
+}
+
+/// Rewrites a message of `serde` about a name that no choice has, which may have a path before it. `None` for others.
+pub(crate) fn of_unknown_name(message: &str) -> Option<String> {
+    let (path, rest) = message.split_once("unknown variant `")?;
+    let (name, known) = rest.split_once('`')?;
+    let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+    Some(format!(
+        "{path}{}",
+        name_is_missing(&format!("\"{name}\""), &known)
+    ))
 }
 
 /// Says that the text `found` stands where one of the names `known` belongs.
@@ -50,7 +77,7 @@ pub(crate) fn of_composition(field: &str) -> &'static str {
 
 /// Rewrites a message of `serde` or `ron` without the names of Rust's types.
 pub(crate) fn in_plain_words(message: &str) -> String {
-    const WORDS: [(&str, &str); 15] = [
+    const WORDS: [(&str, &str); 19] = [
         ("expected path string", "expected text"),
         ("expected string or map", "expected a name, or `Name(…)`"),
         ("expected usize", "expected a whole number from 0"),
@@ -64,6 +91,16 @@ pub(crate) fn in_plain_words(message: &str) -> String {
             "expected `PerSublayer(…)` or `PerLayer(…)` around the connection",
         ),
         ("expected f64", "expected a number"),
+        ("Expected float", "expected a number"),
+        ("Expected boolean", "expected true or false"),
+        (
+            "Expected string",
+            "expected text in quotes, as in `\"text\"`",
+        ),
+        (
+            "Expected an `#![enable(...)]` attribute",
+            "comments begin with `//`, not with `#`",
+        ),
         ("expected a boolean", "expected true or false"),
         ("expected struct variant", "expected `Name(field: value)`"),
         (
@@ -108,6 +145,8 @@ mod tests {
             suggested("learnig_rate"),
             " (did you mean `learning_rate`?)"
         );
+        assert_eq!(suggested("Warmup"), " (did you mean `warmup`?)");
+        assert_eq!(suggested("lr"), " (did you mean `learning_rate`?)");
         assert_eq!(suggested("dropout"), "");
     }
 }

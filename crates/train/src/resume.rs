@@ -401,6 +401,13 @@ pub fn data_difference(
         false => error.then(", or ", Remedy::AnotherRun),
     })?;
     let count = |tokens: Option<usize>| tokens.map_or("endless".into(), |n| n.to_string());
+    let counts = |data: &DataIdentity| (data.train_tokens, data.valid_tokens, data.vocab_size);
+    if counts(&before) == counts(now) {
+        let (then, now) = (&before.identity, &now.identity);
+        return Ok(Some(format!(
+            "the content of the data has changed, with as many tokens as before: its hash was {then:.8}, now {now:.8}"
+        )));
+    }
     let shown = |data: &DataIdentity| {
         let (train, valid) = (count(data.train_tokens), count(data.valid_tokens));
         let (train_blake3, valid_blake3) = (&data.train_blake3, &data.valid_blake3);

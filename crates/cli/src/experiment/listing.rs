@@ -69,8 +69,8 @@ fn check_machine<C: ModelConfig>(
                 .map_err(|error| error.within(&run.name))?;
             if let Err(error) = check_size(config, basis.vocabulary, (kind, gpu), Use::Train) {
                 notes.push(format!(
-                    "note: `{}` cannot be trained here: it {}",
-                    run.name, error.problem
+                    "note: `{}` cannot be trained here: {error}",
+                    run.name
                 ));
             }
         }
@@ -165,7 +165,8 @@ pub(super) fn list_runs<C: ModelConfig>(
         ))?;
     }
     let checked = format!(
-        "\nclaims: {}; everything that they and the charts refer to exists; data that are large or not here were not opened",
+        "\nclaims: {}; all runs and quantities that they and the charts name exist; large data, and data that are not on \
+         this machine, were not opened",
         experiment.claims.len()
     );
     print(&wrapped(&checked, ""))?;

@@ -9,7 +9,7 @@ use residual_zoo_system::counted;
 use residual_zoo_system::memory::memory;
 use zstd::stream::read::Decoder;
 
-use crate::packed::{Format, START};
+use crate::packed::{Format, START, error_of_no_text};
 use crate::{DataError, files};
 
 /// The content of a file, decompressed.
@@ -95,6 +95,9 @@ pub(super) fn open(path: &Path, file: File) -> Result<(Reader, usize), DataError
 fn check_name(path: &Path, start: &[u8]) -> Result<(), DataError> {
     let (ending, compression) = Compression::of(path);
     let read = ["gz", "zst"];
+    if let Some(error) = error_of_no_text(path, start).filter(|_| !is_text(start)) {
+        return Err(error);
+    }
     let found = Format::of(start);
     let named = compression.ending();
     if let Some(format) = Format::named(&ending)

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::{CONFIG, DATA, DataIdentity, HISTORY, METRICS, Start, TOKENIZER};
 use crate::log::read_lines;
-use crate::{Error, Remedy, Row, RunConfig, disk, parse_ron};
+use crate::{Error, Remedy, Row, RunConfig, checkpoint, disk, parse_ron};
 
 /// Reads the config of the run in `path`.
 ///
@@ -29,7 +29,13 @@ pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
             true if path.join(HISTORY).is_file() => {
                 format!("has lost its {CONFIG}; restore it, for instance from a backup")
             }
-            true => format!("has no {CONFIG}; give a run directory"),
+            true => match (checkpoint::step_of(path), path.ancestors().nth(2)) {
+                (Some(step), Some(run)) => format!(
+                    "is a checkpoint; give its run, {}, with `--checkpoint {step}`",
+                    run.display()
+                ),
+                _ => format!("has no {CONFIG}; give a run directory"),
+            },
             false => "does not exist; give a run directory".into(),
         };
         return Err(Error::NoRun {
@@ -193,7 +199,8 @@ pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
         let fingerprint = read_tokenizer(path)?.fingerprint();
         let found = Corpus::identity_of_text(data, &fingerprint)?;
         if found != Some(read_data(path)?.identity) {
-            let why = ", outside of the run and not the text that it was trained on; give the data with `--data`";
+            let why = ", outside of the run and not the text that it was trained on; if that has changed, continue with \
+                       `--allow-paths --allow-config-change`, or give the data with `--data`";
             return Err(outside("data.source", text, why));
         }
     }

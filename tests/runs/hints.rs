@@ -1,0 +1,159 @@
+//! Errors and notes name the remedy of a likely mistake.
+
+use std::fs;
+
+use residual_zoo_testing::program::{Scratch, fails, ok, run, text, zoo};
+use residual_zoo_testing::runs::{MODELS, config, resume, train};
+
+#[test]
+fn a_name_that_is_nearly_right_is_suggested() {
+    let scratch = Scratch::new();
+    let mine = scratch.file("my.txt", "some text ".repeat(500));
+    let data = format!("data.source={}", mine.display());
+    let path = format!("write `Path(\"{}\")`", mine.display());
+    for (setting, hint) in [
+        ("train.lr=0.1", "did you mean `learning_rate`?"),
+        ("train.Steps=1", "did you mean `steps`?"),
+        (&data, path.as_str()),
+        ("data.tokenizer=bytes", "did you mean `Bytes`?"),
+        ("train.precision=bf16", "did you mean `Bf16`?"),
+        ("train.steps=1.5", "the field was 60 before"),
+    ] {
+        let mut command = zoo("train");
+        command.args(["gpt2/smoke", "--check", "--set", setting]);
+        fails(&mut command, 2, &[hint]);
+    }
+    for (tokenizer, hint) in [
+        ("bpe", "did you mean `bpe:1024`?"),
+        ("BPE:300", "did you mean `bpe:1024`?"),
+        ("Bytes", "did you mean `bytes`?"),
+        ("character", "did you mean `chars`?"),
+    ] {
+        let mut command = zoo("train");
+        command.args(["gpt2/smoke", "--check", "--tokenizer", tokenizer, "--data"]);
+        fails(command.arg(&mine), 2, &[hint]);
+    }
+}
+
+#[test]
+fn run_files_of_the_zoo_are_found_by_their_path_too() {
+    let scratch = Scratch::new();
+    for name in ["gpt2/smoke", "gpt2/smoke.ron", "experiments/gpt2/smoke.ron"] {
+        let mut command = zoo("describe");
+        ok(command.arg(name).current_dir(scratch.path("")));
+    }
+}
+
+#[test]
+fn errors_of_files_say_what_stands_there() {
+    let scratch = Scratch::new();
+    for (name, start, says) in [
+        (
+            "a.png",
+            &b"\x89PNG\r\n\x1a\n\0\0"[..],
+            "is a picture (PNG), not a text",
+        ),
+        (
+            "a.txt",
+            b"\xff\xd8\xff\xe0\0\x10JFIF",
+            "is a picture (JPEG), not a text",
+        ),
+        (
+            "a.pdf",
+            b"%PDF-1.7\n%\xe2\xe3\xcf\xd3",
+            "is a PDF, not a text",
+        ),
+        (
+            "b.txt",
+            b"caf\xe9 au lait",
+            "`iconv -f WINDOWS-1252 -t UTF-8 < OLD > NEW`",
+        ),
+    ] {
+        let file = scratch.file(name, start);
+        let mut command = zoo("train");
+        command.args(["gpt2/smoke", "--check", "--data"]);
+        fails(command.arg(&file), 2, &[name, says]);
+    }
+    for (ron, says) in [
+        ("# comment\n(model: Gpt2())", "comments begin with `//`"),
+        ("(model: Gpt2(bias: True))", "expected true or false"),
+        ("(model: Gpt2(dropout: None))", "expected a number"),
+        (
+            "(model: Gpt2(), train: (steps: 1, steps: 2))",
+            "the field `steps` is there twice",
+        ),
+        (
+            "model:\n  gpt2",
+            "expected fields with names in parentheses",
+        ),
+        (
+            "(model: Gpt2(), data: (source: Path(a.txt)))",
+            "expected text in quotes",
+        ),
+    ] {
+        let file = scratch.file("a.ron", ron);
+        fails(zoo("describe").arg(&file), 2, &["a.ron:", says]);
+    }
+}
+
+#[test]
+fn a_checkpoint_in_the_place_of_its_run_is_named() {
+    let scratch = Scratch::new();
+    let path = scratch.path("run");
+    ok(&mut train(&config(&scratch, MODELS[0].1), &path));
+    let step = residual_zoo::runs::checkpoint::newest(&path).unwrap().path;
+    for command in ["generate", "plot"] {
+        let says = ["is a checkpoint; give its run", "`--checkpoint "];
+        fails(zoo(command).arg(&step), 2, &says);
+    }
+}
+
+#[test]
+fn a_run_that_diverges_is_noted() {
+    let scratch = Scratch::new();
+    let shown = |rate: &str, name: &str| {
+        let mut command = zoo("train");
+        command.args(["gpt2/smoke", "--no-tui", "--set", rate, "--run"]);
+        text(&run(command.arg(scratch.path(name))).stderr)
+    };
+    let diverged = shown("train.learning_rate=10", "a");
+    assert!(
+        diverged.contains("note: the run diverged: the validation loss rose from "),
+        "{diverged}"
+    );
+    assert!(!shown("train.learning_rate=0.01", "b").contains("diverged"));
+}
+
+#[test]
+fn data_with_another_content_and_equal_counts_are_told_apart() {
+    let scratch = Scratch::new();
+    let mine = scratch.file("my.txt", "some text ".repeat(500));
+    let path = scratch.path("run");
+    let mut first = zoo("train");
+    first.args(["gpt2/smoke", "--no-tui", "--set", "train.steps=4", "--data"]);
+    ok(first.arg(&mine).arg("--run").arg(&path));
+    fs::write(&mine, "text some ".repeat(500)).unwrap();
+    let says = ["outside of the run", "--allow-paths --allow-config-change"];
+    fails(&mut resume(&path), 2, &says);
+    let changed = "the content of the data has changed, with as many tokens as before";
+    fails(resume(&path).arg("--data").arg(&mine), 2, &[changed]);
+    let allowed = [
+        "--allow-paths",
+        "--allow-config-change",
+        "--set",
+        "train.steps=6",
+    ];
+    assert!(ok(resume(&path).args(allowed)).contains("changed: the content of the data"));
+}
+
+#[test]
+fn a_plan_says_how_many_runs_an_experiment_trains() {
+    let mut command = zoo("plan");
+    command.args(["rmt_vs_transformer", "--scale", "smoke", "--tflops", "1"]);
+    let shown = ok(&mut command);
+    assert!(
+        shown
+            .contains("A row is for one run; with its seeds and its sweep, the experiment trains "),
+        "{shown}"
+    );
+}
