@@ -297,6 +297,22 @@ fn a_file_that_is_no_file_of_these_runs_is_an_error() {
             "invalid type: null",
         ),
         (
+            r#""highest_valid_accuracy":"#,
+            r#""highest_valid_accuracy":2,"x":"#,
+            "with 2 as the highest_valid_accuracy",
+        ),
+        (
+            r#""peak_memory":"#,
+            r#""peak_memory":-1,"x":"#,
+            "with -1 as the peak_memory",
+        ),
+        (
+            r#""first_valid_loss":"#,
+            r#""first_valid_loss":1"#,
+            "as the first_valid_loss, but ",
+        ),
+        (r#","valid_loss":"#, r#","x":"#, "without the valid_loss"),
+        (
             r#""valid_loss":"#,
             r#""valid_loss":1,"valid_loss":"#,
             "has \"valid_loss\" twice",
@@ -341,6 +357,50 @@ fn a_file_that_is_no_file_of_these_runs_is_an_error() {
 }
 
 #[test]
+fn results_that_do_not_fit_the_config_of_their_run_are_missing() {
+    let scratch = published();
+    let file = scratch.path("pages/published.json");
+    let good: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    type Harm = fn(&mut Value);
+    let harms: [(Harm, &str); 3] = [
+        (
+            |run| run["seed"] = 99.into(),
+            "has the seed 99 for a run of seed ",
+        ),
+        (
+            |run| last_row(run)[1] = 1_000_000.into(),
+            "has 1000000 tokens after 12 steps for `base`, which has 192 tokens after 12 steps",
+        ),
+        (
+            |run| last_row(run)[0] = 1000.into(),
+            "after 1000 steps for `base`",
+        ),
+    ];
+    for (harm, says) in harms {
+        delete_pool(&scratch);
+        let mut changed = good.clone();
+        let runs = changed["runs"].as_array_mut().unwrap();
+        let is_whole = |run: &&mut Value| run["point"].is_null() && run["run"] == "base";
+        harm(runs.iter_mut().find(is_whole).unwrap());
+        fs::write(&file, changed.to_string()).unwrap();
+        let done = run(&mut experiment(&scratch, &["--results", "pages"]));
+        let shown = text(&done.stdout) + &text(&done.stderr);
+        assert!(
+            !done.status.success() && shown.contains(says),
+            "{says}: {shown}"
+        );
+        assert!(
+            shown.contains("restore the file, or leave `--results` out"),
+            "{shown}"
+        );
+    }
+}
+
+fn last_row(run: &mut Value) -> &mut Value {
+    run["rows"].as_array_mut().unwrap().last_mut().unwrap()
+}
+
+#[test]
 fn results_that_no_run_has_are_harmless() {
     let scratch = published();
     let file = scratch.path("pages/published.json");
@@ -353,7 +413,7 @@ fn results_that_no_run_has_are_harmless() {
         )
         .replace(
             r#""measured":{"#,
-            r#""measured":{"=cmd":1,"parameters":1,"perplexity":-1,"size":7,"#,
+            r#""measured":{"=cmd":1,"parameters":1,"perplexity":0.5,"size":7,"#,
         )
         .replace(r#""machine":""#, r#""machine":"<b>|`"#);
     fs::write(&file, changed).unwrap();
@@ -370,7 +430,7 @@ fn results_that_no_run_has_are_harmless() {
     for observed in found["observations"].as_array().unwrap() {
         let quantities = &observed["quantities"];
         assert!(quantities["=cmd"].is_null() && quantities["parameters"] != 1.0);
-        assert!(quantities["perplexity"].as_f64() > Some(0.0) && quantities["size"] != 7.0);
+        assert!(quantities["perplexity"].as_f64() > Some(1.0) && quantities["size"] != 7.0);
     }
     let html = fs::read_to_string(scratch.path("out/published/report.html")).unwrap();
     assert!(!html.contains("<b>|") && !html.contains("\u{1b}"));

@@ -205,6 +205,108 @@ fn a_killed_run_repeats_no_row_whatever_its_log_has_lost() {
     }
 }
 
+/// A run that is stopped has a row for the steps since the last one still to come.
+#[test]
+fn a_stopped_run_repeats_no_row_of_a_log_that_was_changed() {
+    for at in [12, 25, 38] {
+        let scratch = Scratch::new();
+        let run = scratch.path("run");
+        let child = start(&mut endless(&run, 100_000));
+        wait_for(&run, at);
+        stop(child, "-TERM");
+        let newest = checkpoint::step_of(&checkpoint::newest(&run).unwrap().path).unwrap();
+        let log = run.join("metrics.jsonl");
+        let mut text = fs::read_to_string(&log).unwrap();
+        let last = text.lines().last().unwrap().to_owned();
+        // As in a copy of the run that has trained on.
+        for step in *steps(&run).last().unwrap()..newest + 3 {
+            let row = last.replacen(
+                &format!("\"step\":{}", steps(&run).last().unwrap()),
+                &format!("\"step\":{}", step + 1),
+                1,
+            );
+            text += &(row + "\n");
+        }
+        fs::write(&log, text.replace(",\"", ", \"")).unwrap();
+        let shown = go_on(&run, newest + 20);
+        assert!(shown.contains("metrics.jsonl was changed"), "{shown}");
+        assert_whole(&run);
+        assert!(!go_on(&run, newest + 25).contains("metrics.jsonl"));
+        assert_whole(&run);
+    }
+}
+
+#[test]
+fn what_replaces_a_log_while_a_run_trains_is_moved_away_and_no_row_is_lost() {
+    let scratch = Scratch::new();
+    let (run, outside) = (scratch.path("run"), scratch.path("outside"));
+    fs::write(&outside, "mine").unwrap();
+    let child = start(&mut endless(&run, 20));
+    wait_for(&run, 10);
+    let replace = |name: &str, put: &dyn Fn(&Path)| {
+        signal(&child, "-STOP");
+        fs::remove_file(run.join(name)).unwrap();
+        put(&run.join(name));
+        signal(&child, "-CONT");
+        // Reading a FIFO would wait for ever.
+        let is_file = || fs::symlink_metadata(run.join(name)).is_ok_and(|file| file.is_file());
+        assert!(wait(|| is_file().then_some(())).is_some(), "{name}");
+        wait_for(&run, 30);
+    };
+    replace("metrics.jsonl", &|path| {
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success())
+    });
+    replace("metrics.jsonl", &|path| fs::create_dir(path).unwrap());
+    replace("metrics.jsonl", &|path| {
+        std::os::unix::fs::symlink(&outside, path).unwrap()
+    });
+    replace("samples.txt", &|path| fs::create_dir(path).unwrap());
+    let shown = stop(child, "-TERM");
+    let note = "metrics.jsonl was replaced by another program while the run trains; what stood there is now ";
+    assert_eq!(shown.matches(note).count(), 3, "{shown}");
+    assert_eq!(
+        shown.matches("samples.txt was replaced").count(),
+        1,
+        "{shown}"
+    );
+    assert_whole(&run);
+    assert_eq!(fs::read_to_string(&outside).unwrap(), "mine");
+    for name in [
+        "moved-metrics.jsonl",
+        "moved-metrics.jsonl.2",
+        "moved-metrics.jsonl.3",
+        "moved-samples.txt",
+    ] {
+        assert!(fs::symlink_metadata(run.join(name)).is_ok(), "{name}");
+    }
+}
+
+#[test]
+fn a_check_of_a_run_reports_what_its_start_would_refuse() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let file = config(&scratch, MODELS[0].1);
+    ok(train(&file, &run).args(["--set", "train.steps=12"]));
+    let checked = || {
+        let mut command = resume(&run);
+        command.arg("--check");
+        command
+    };
+    ok(&mut checked());
+    for name in ["metrics.jsonl", "samples.txt", "lock"] {
+        let path = run.join(name);
+        let before = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let says = [name, "is not a regular file"];
+        fails(&mut checked(), 2, &says);
+        fails(&mut resume(&run), 2, &says);
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, before).unwrap();
+    }
+    ok(&mut checked());
+}
+
 #[test]
 fn samples_are_not_repeated_by_a_log_that_was_changed() {
     let scratch = Scratch::new();

@@ -414,7 +414,11 @@ fn a_run_in_place_of_a_file_is_named() {
     fails(&mut command, 2, &["did you mean `steps`?"]);
     let mut command = zoo("train");
     command.arg(SMOKE).args(["--set", "train.steps=many"]);
-    fails(&mut command, 2, &["expected a whole number from 0; it was"]);
+    fails(
+        &mut command,
+        2,
+        &["expected a whole number from 0; the field was"],
+    );
     let mut command = zoo("bench");
     command.args([SMOKE, "tokenformer/bench", "--set", "model.bias=true"]);
     fails(

@@ -258,7 +258,7 @@ fn the_check_of_an_experiment_finds_what_would_fail_at_the_start() {
         .arg(of("", huge))
         .arg("--check"));
     assert!(
-        huge.contains("note: `long` cannot be trained here: it needs at least"),
+        huge.contains("note: `long` cannot be trained here: `model`: needs at least"),
         "{huge}"
     );
     let file = of("", shorter);

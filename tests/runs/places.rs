@@ -204,3 +204,64 @@ fn an_experiment_with_a_wrong_name_of_its_runs_is_no_run_file() {
         &["is a run file; train it by"],
     );
 }
+
+#[test]
+fn a_pipe_that_nobody_reads_is_an_error() {
+    let scratch = Scratch::new();
+    let run_path = trained(&scratch);
+    let pipe = scratch.path("p.csv");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut plot = zoo("plot");
+    plot.arg(&run_path).arg("--out").arg(&pipe);
+    fails(
+        &mut plot,
+        1,
+        &["p.csv", "it is a pipe that no program reads"],
+    );
+    // With a reader, the pipe is written.
+    let reader = Command::new("cat")
+        .arg(&pipe)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let written =
+        residual_zoo_testing::terminal::wait(|| run(&mut plot).status.success().then_some(()));
+    assert!(written.is_some());
+    let table = text(&reader.wait_with_output().unwrap().stdout);
+    assert!(table.contains("valid"), "{table}");
+}
+
+#[test]
+fn a_run_in_a_place_that_cannot_be_is_told_why() {
+    let scratch = Scratch::new();
+    symlink("nowhere", scratch.path("dangling")).unwrap();
+    fs::write(scratch.path("file"), "x").unwrap();
+    let train_in = |place: &str| {
+        let mut command = zoo("train");
+        command.args(["gpt2/smoke", "--no-tui", "--run"]);
+        command.arg(scratch.path(place));
+        command
+    };
+    let says = ["dangling` is a symbolic link to `nowhere`"];
+    fails(&mut train_in("dangling/x"), 2, &says);
+    fails(
+        &mut train_in("dangling"),
+        2,
+        &["dangling", "is a symbolic link to `nowhere`"],
+    );
+    fails(&mut train_in("file/x"), 2, &["could not create", "file/x"]);
+    let run = trained(&scratch);
+    let mut on_run = zoo("train");
+    on_run.args(["gpt2/smoke", "--check", "--data"]);
+    fails(
+        on_run.arg(&run),
+        2,
+        &["is a directory that this program wrote, such as a run"],
+    );
+}

@@ -194,7 +194,7 @@ impl DataArgs {
             config.tokenizer = match (name.as_str(), name.strip_prefix("bpe:")) {
                 ("bytes", _) => TokenizerConfig::Bytes,
                 ("chars", _) => TokenizerConfig::Chars,
-                (path, None) if !exists(path.as_ref()) => {
+                (path, None) if !exists(path.as_ref()) && !Path::new(path).is_symlink() => {
                     let meant = match path.to_lowercase() {
                         lower if lower.starts_with("bpe") => " (did you mean `bpe:1024`?)",
                         lower if lower == "byte" || lower == "bytes" => " (did you mean `bytes`?)",

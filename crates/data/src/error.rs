@@ -54,6 +54,14 @@ pub enum DataError {
         /// The link.
         path: PathBuf,
     },
+    /// The directory of texts was written by the zoo.
+    #[error(
+        "`{path}` is a directory that this program wrote, such as a run, and holds no texts; give the texts themselves"
+    )]
+    OfZoo {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The path contains no text.
     #[error(
         "`{path}` contains no text; \
@@ -65,7 +73,8 @@ pub enum DataError {
     },
     /// There are fewer tokens than one window needs.
     #[error(
-        "the {what} has {}, but a window needs {needed}; use more text or a shorter context",
+        "the {what} has {}, but a window needs {needed}; use more text, a shorter context or another \
+         `data.valid_fraction`",
         counted(tokens, "token")
     )]
     TooShort {
@@ -371,6 +380,7 @@ impl DataError {
             | Self::LinkLoop { .. }
             | Self::NotAFile { .. }
             | Self::Linked { .. }
+            | Self::OfZoo { .. }
             | Self::Empty { .. }
             | Self::TooShort { .. }
             | Self::NotUtf8 { .. }

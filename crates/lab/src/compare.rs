@@ -17,7 +17,7 @@ use residual_zoo_train::dashboard::{Display, Screen, Title};
 
 use residual_zoo_drive::{
     Basis, Error as DriveError, Use, available_memory, check_memory, check_precision, check_size,
-    open_corpus, train, training_flops,
+    open_corpus, train, training_flops, usual_precision,
 };
 
 use crate::facts::{data_table, folded, settings};
@@ -41,6 +41,14 @@ pub fn compare<C: ModelConfig>(
     command: String,
     options: &Options,
 ) -> Result<(Comparison, Option<Error>), Error> {
+    // As in the runs, which the directory may hold from before.
+    let in_precision = |(name, config): &(String, RunConfig<C>)| {
+        let mut config = config.clone();
+        let usual = usual_precision(options.backend);
+        config.train.precision.get_or_insert(usual);
+        (name.clone(), config)
+    };
+    let models = &*models.iter().map(in_precision).collect::<Vec<_>>();
     let data = check_budget(models)?;
     let corpus = open_corpus(&data.data, &options.stop)?;
     // Everything that can fail comes before the first change on disk.

@@ -6,10 +6,11 @@ mod file;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use residual_zoo_core::Cost;
-use residual_zoo_data::hash_of_parts;
+use residual_zoo_core::{Cost, ModelConfig};
+use residual_zoo_data::{Source, hash_of_parts};
 use residual_zoo_evaluate::Task;
-use residual_zoo_runs::Row;
+use residual_zoo_runs::{Row, RunConfig};
+use residual_zoo_system::counted;
 use residual_zoo_train::Summary;
 
 use crate::quantity::{Axis, LEARNED, QUANTITIES, is_cost};
@@ -124,6 +125,36 @@ impl FinishedRun {
             Goal::Whole(tasks) => !self.is_point && tasks.iter().all(knows),
         };
         self.diverged.is_some() || is_whole
+    }
+
+    /// Says how the results differ from those of any run of `config` and `seed` after `steps` steps; `None` if they fit.
+    pub(crate) fn misfit<C: ModelConfig>(
+        &self,
+        config: &RunConfig<C>,
+        seed: u64,
+        steps: usize,
+    ) -> Option<String> {
+        if self.seed != seed {
+            let found = self.seed;
+            return Some(format!("has the seed {found} for a run of seed {seed}"));
+        }
+        let last = self.rows.last()?;
+        let tokens = (steps * config.tokens_per_step()) as u64;
+        // With a curriculum, sequences are shorter at first.
+        let fits = match config.data.source {
+            Source::Copying(_) => last.tokens <= tokens,
+            _ => last.tokens == tokens,
+        };
+        (last.step != steps || !fits).then(|| {
+            format!(
+                "has {} after {} for `{}`, which has {} after {}",
+                counted(last.tokens as usize, "token"),
+                counted(last.step, "step"),
+                self.run,
+                counted(tokens as usize, "token"),
+                counted(steps, "step")
+            )
+        })
     }
 
     /// The summary that the trainer would return, with the kept rows. `cost` is the cost of the model.

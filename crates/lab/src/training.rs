@@ -331,6 +331,12 @@ impl<C: ModelConfig> Turn<'_, C> {
                 diverged: true,
             });
         }
+        let steps = self.until().unwrap_or(config.train.steps);
+        if let Some(problem) = finished.misfit(config, self.id().1, steps) {
+            let path = path.display();
+            let why = format!("{path} {problem}; restore the file, or leave `--results` out");
+            return Err(why.into());
+        }
         let summary = finished.summary(config.model.cost(vocabulary(self.corpus)));
         let (mut quantities, rows) = of_summary(&summary, parent);
         finished.put_measured(self.goal.tasks(), &mut quantities);

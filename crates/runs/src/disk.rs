@@ -103,7 +103,8 @@ pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let target = fs::canonicalize(path).or_else(|_| std::path::absolute(path));
     let target = target.map_err(Error::io("write", path))?;
     if fs::metadata(&target).is_ok_and(|there| !there.is_file()) {
-        return fs::write(&target, bytes).map_err(Error::io("write", path));
+        let written = files::open_pipe(&target).and_then(|mut pipe| pipe.write_all(bytes));
+        return written.map_err(Error::io("write", path));
     }
     let written = replace_by(&target, &own_beside(&target), |aside| {
         write(aside, bytes)?;

@@ -8,6 +8,7 @@ use residual_zoo_data::json::problem_in;
 use residual_zoo_system::files;
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::move_away;
 use crate::{Error, disk};
 
 /// The content of a log at a checkpoint.
@@ -133,6 +134,20 @@ impl Log {
             true => Ok(None),
             false => Ok(Some(found.map_or(0, |found| found.len().min(self.bytes)))),
         }
+    }
+
+    /// Renames what stands in the place of the file if it is no file, such as a directory or a link. Returns a note of
+    /// that.
+    pub fn make_room(&self) -> Result<Option<String>, Error> {
+        let found = fs::symlink_metadata(&self.path);
+        if found.map_or(true, |found| found.is_file()) {
+            return Ok(None);
+        }
+        let moved = move_away(&self.path)?;
+        let (path, moved) = (self.path.display(), moved.display());
+        Ok(Some(format!(
+            "{path} was replaced by another program while the run trains; what stood there is now {moved}"
+        )))
     }
 
     /// Whether the file has a second name (a hard link) since this process last looked. Under that name, it must not

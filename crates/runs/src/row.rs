@@ -60,7 +60,13 @@ pub const MOST_SECONDS: f64 = 1e12;
 impl Row {
     /// Names the first impossible value, if there is one.
     pub fn problem(&self) -> Option<String> {
-        totals_problem(self.step, self.flops, self.seconds)
+        let accuracy = self.valid_accuracy.filter(|it| !(0.0..=1.0).contains(it));
+        totals_problem(self.step, self.flops, self.seconds).or_else(|| {
+            let accuracy = accuracy?;
+            Some(format!(
+                "`valid_accuracy` is {accuracy}; it must be from 0 to 1"
+            ))
+        })
     }
 }
 

@@ -34,7 +34,7 @@ mod place;
 mod read;
 mod start;
 
-pub use lost::lost_rows;
+pub use lost::{check_writable, lost_rows, read_back};
 pub use place::{delete, is_free, is_in_use};
 pub use read::{
     check_paths, check_tokenizer, read_config, read_data, read_history, read_metrics,
@@ -132,40 +132,9 @@ impl RunDir {
         Ok(())
     }
 
-    /// Reads the rows up to the checkpoint after `step` steps. Adds a note for each log, `metrics` or `samples`, that
-    /// no longer begins with its content at that checkpoint. Writes nothing.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Error::Checkpoint`] for a damaged row, and I/O errors.
-    pub fn read_back(
-        &self,
-        step: usize,
-        [metrics, samples]: [&Mark; 2],
-    ) -> Result<(Vec<Row>, Vec<String>), Error> {
-        let mut notes = Vec::new();
-        let mut until = metrics.bytes;
-        for (log, mark) in [(&self.metrics, metrics), (&self.samples, samples)] {
-            if log.begins_with(mark)? {
-                continue;
-            }
-            let found = fs::metadata(&log.path).map_or(0, |metadata| metadata.len());
-            notes.push(changed(&log.path, found, mark.bytes));
-            if log.path == self.metrics.path {
-                until = u64::MAX;
-            }
-        }
-        let mut rows = match self.metrics.path.exists() {
-            true => read::rows(&self.metrics.path, until)?,
-            false => Vec::new(),
-        };
-        rows.retain(|row| row.step <= step);
-        Ok((rows, notes))
-    }
-
     /// Continues the run after the checkpoint of `start`, with the config `config` and data of the identity `identity`.
     /// Metrics and samples are cut back to their content at the checkpoint. A log that no longer begins with this
-    /// content keeps the part for earlier steps: for the metrics, `rows`.
+    /// content keeps the part up to the step `logged`, the last one with a row: for the metrics, `rows`.
     ///
     /// # Errors
     ///
@@ -175,7 +144,7 @@ impl RunDir {
         (config, tokenizer, identity): (&RunConfig<C>, &Tokenizer, &DataIdentity),
         start: &Start,
         [metrics, samples]: [&Mark; 2],
-        rows: &[Row],
+        (rows, logged): (&[Row], usize),
     ) -> Result<(), Error> {
         // The history comes first, so that every change is recorded.
         let history = self.path.join(HISTORY);
@@ -200,8 +169,7 @@ impl RunDir {
         self.fixed.push(own.as_in(&self.path)?);
         self.metrics.cut(metrics, || Ok(text_of(rows)))?;
         let path = self.samples.path.clone();
-        self.samples
-            .cut(samples, || samples_until(&path, start.step))
+        self.samples.cut(samples, || samples_until(&path, logged))
     }
 
     /// Renames the logs of a run that starts over, to keep them.
@@ -322,6 +290,11 @@ impl RunDir {
 
     /// Writes the metrics again after another program has changed them.
     fn mend_metrics(&mut self, rows: &[Row]) -> Result<(), Error> {
+        if let Some(note) = self.metrics.make_room()? {
+            self.metrics.rewrite(&text_of(rows))?;
+            self.notes.push(note + "; all rows were written again");
+            return Ok(());
+        }
         if self.metrics.has_other_names() {
             // A backup made of hard links keeps its content.
             self.metrics.rewrite(&text_of(rows))?;
@@ -338,6 +311,12 @@ impl RunDir {
 
     /// Notes that another program has changed the samples, which are no longer in memory.
     fn mend_samples(&mut self) -> Result<(), Error> {
+        if let Some(note) = self.samples.make_room()? {
+            let waiting = std::mem::take(&mut self.samples.waiting);
+            self.samples.rewrite(&waiting)?;
+            self.notes.push(note);
+            return Ok(());
+        }
         if self.samples.has_other_names() {
             let waiting = std::mem::take(&mut self.samples.waiting);
             let content = content_of(&self.samples.path)?;

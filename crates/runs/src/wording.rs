@@ -77,11 +77,12 @@ pub(crate) fn of_composition(field: &str) -> &'static str {
 
 /// Rewrites a message of `serde` or `ron` without the names of Rust's types.
 pub(crate) fn in_plain_words(message: &str) -> String {
-    const WORDS: [(&str, &str); 19] = [
+    const WORDS: [(&str, &str); 20] = [
         ("expected path string", "expected text"),
         ("expected string or map", "expected a name, or `Name(…)`"),
         ("expected usize", "expected a whole number from 0"),
         ("expected u64", "expected a whole number from 0"),
+        ("expected u8", "expected a whole number from 0 to 255"),
         (
             "Integer is out of bounds",
             "this whole number is too large, or below 0",

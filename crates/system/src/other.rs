@@ -31,6 +31,24 @@ pub mod files {
         std::fs::rename(new, old)
     }
 
+    /// Checks that this process may write a file, or into a directory. Unknown here.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn check_writable(_: &Path) -> Result<()> {
+        Ok(())
+    }
+
+    /// Opens a pipe or a device for writing.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors.
+    pub fn open_pipe(path: &Path) -> Result<std::fs::File> {
+        std::fs::OpenOptions::new().write(true).open(path)
+    }
+
     /// Whether this error means that the symbolic links of a path lead round in a circle. Unknown here, so false.
     pub fn is_link_loop(_: &Error) -> bool {
         false

@@ -42,6 +42,33 @@ pub mod files {
         std::fs::rename(new, old)
     }
 
+    /// Checks that this process may write a file, or into a directory.
+    ///
+    /// # Errors
+    ///
+    /// The error that writing would give.
+    pub fn check_writable(path: &Path) -> Result<()> {
+        Ok(rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?)
+    }
+
+    /// Opens a pipe for writing. A pipe that nobody reads is an error; other programs would wait for a reader.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors.
+    pub fn open_pipe(path: &Path) -> Result<std::fs::File> {
+        use rustix::fs::{Mode, OFlags};
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::open(path, flags, Mode::empty()) {
+            Err(rustix::io::Errno::NXIO) => {
+                return Err(Error::other("it is a pipe that no program reads"));
+            }
+            file => file?,
+        };
+        rustix::fs::fcntl_setfl(&file, OFlags::WRONLY)?;
+        Ok(file.into())
+    }
+
     /// Whether this error means that the symbolic links of a path lead round in a circle.
     pub fn is_link_loop(error: &Error) -> bool {
         error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())

@@ -43,12 +43,15 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
     } = compared(trainer, corpus, options)?;
     // Everything that can fail comes before the first change on disk.
     let (mut journal, mut rows) = (Journal::default(), Vec::new());
+    // The last step with a row. The steps after it are in the journal, and their row is still to come.
+    let mut logged = 0;
     if let Some(newest) = &newest {
         let (found, kept) = load(trainer, &newest.path)?;
         check_step(&newest.path, trainer.progress.step)?;
         notes.extend(kept_note(&kept, path));
+        logged = trainer.progress.step - found.interval.steps;
         let [metrics, samples] = &found.logs();
-        let (read, lost) = directory.read_back(trainer.progress.step, [metrics, samples])?;
+        let (read, lost) = run_dir::read_back(path, logged, [metrics, samples])?;
         match lost.first() {
             Some(lost) if options.needs_all_rows => {
                 return Err(Error::NoRun {
@@ -78,7 +81,7 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
     checkpoint::clean(path);
     let [metrics, samples] = &journal.logs();
     let now = (&trainer.config, &corpus.tokenizer, &identity);
-    directory.go_on(now, &start, [metrics, samples], &rows)?;
+    directory.go_on(now, &start, [metrics, samples], (&rows, logged))?;
     Ok(Resumed {
         rows,
         journal,
@@ -93,11 +96,15 @@ pub(crate) fn check<B: AutodiffBackend, C: ModelConfig>(
     corpus: &Corpus,
     options: &RunOptions,
 ) -> Result<(), Error> {
+    let path = &options.directory;
     let Some(newest) = compared(trainer, corpus, options)?.newest else {
-        return Ok(());
+        return run_dir::check_writable(path);
     };
-    load(trainer, &newest.path)?;
-    check_step(&newest.path, trainer.progress.step)
+    let (journal, _) = load(trainer, &newest.path)?;
+    check_step(&newest.path, trainer.progress.step)?;
+    let [metrics, samples] = &journal.logs();
+    run_dir::read_back(path, trainer.progress.step, [metrics, samples])?;
+    run_dir::check_writable(path)
 }
 
 /// The result of comparing a run with its present start.

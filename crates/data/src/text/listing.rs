@@ -43,6 +43,9 @@ impl Listing {
     ///
     /// A directory that cannot be read, or a symbolic link to a text, to a directory, or to nothing.
     pub fn of(root: &Path) -> Result<Self, DataError> {
+        if is_of_zoo(root) {
+            return Err(DataError::OfZoo { path: root.into() });
+        }
         let mut found = Self::default();
         let mut folders = vec![root.to_path_buf()];
         while let Some(folder) = folders.pop() {

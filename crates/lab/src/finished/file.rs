@@ -14,6 +14,7 @@ use serde_json::Number;
 
 use super::{FinishedFile, FinishedRun, FinishedRuns, Key};
 use crate::Error;
+use crate::quantity::QUANTITIES;
 
 /// The version of the format. A file of another version is refused.
 const FORMAT: u32 = 1;
@@ -226,8 +227,13 @@ impl Line {
         let mut measured = BTreeMap::new();
         for (name, value) in &self.measured {
             let found = finite(value).map_err(of_run)?;
-            // A cross-entropy.
-            if name.ends_with("_loss") && found < 0.0 {
+            // A cross-entropy, a share, or a cost.
+            let is_possible = match name.as_str() {
+                name if name.ends_with("_accuracy") => (0.0..=1.0).contains(&found),
+                name if QUANTITIES.contains(&name) => found >= 0.0,
+                _ => true,
+            };
+            if !is_possible {
                 return Err(of_run(format!("with {found} as the {name}")));
             }
             measured.insert(name.clone(), found);
@@ -237,7 +243,12 @@ impl Line {
         if rows.windows(2).any(|pair| pair[1].step <= pair[0].step) {
             return Err(of_run("whose steps do not rise".into()));
         }
-        check_losses(&measured, &rows).map_err(of_run)?;
+        let totals = |row: &Row| [row.tokens as f64, row.flops, row.seconds];
+        let falls = |pair: &[Row]| (0..3).any(|i| totals(&pair[1])[i] < totals(&pair[0])[i]);
+        if rows.windows(2).any(falls) {
+            return Err(of_run("whose tokens, FLOPs or seconds fall".into()));
+        }
+        check_losses(&measured, &rows, self.point).map_err(of_run)?;
         let run = FinishedRun {
             run: self.run,
             seed: self.seed,
@@ -254,14 +265,29 @@ impl Line {
 }
 
 /// Checks that the measured losses are those of the rows.
-fn check_losses(measured: &BTreeMap<String, f64>, rows: &[Row]) -> Result<(), String> {
-    let last = rows.last().and_then(|row| row.valid_loss);
-    if let (Some(last), Some(&found)) = (last, measured.get("valid_loss"))
-        && last != found
-    {
-        return Err(format!(
-            "with {found} as the valid_loss, but {last} in the last row"
-        ));
+fn check_losses(
+    measured: &BTreeMap<String, f64>,
+    rows: &[Row],
+    is_point: bool,
+) -> Result<(), String> {
+    // The rows of a point leave out the first one.
+    let first = rows.first().filter(|row| row.step == 0 && !is_point);
+    for (name, row, place) in [
+        ("valid_loss", rows.last(), "last"),
+        ("first_valid_loss", first, "first"),
+    ] {
+        let Some(loss) = row.and_then(|row| row.valid_loss) else {
+            continue;
+        };
+        match measured.get(name) {
+            Some(found) if *found != loss => {
+                return Err(format!(
+                    "with {found} as the {name}, but {loss} in the {place} row"
+                ));
+            }
+            None => return Err(format!("without the {name}")),
+            _ => {}
+        }
     }
     let lowest = measured.get("lowest_valid_loss").copied();
     let lower = rows
@@ -444,8 +470,15 @@ impl FinishedFile {
     ///
     /// Returns an error if the file holds something else.
     pub fn check_place(path: &Path, name: &str) -> Result<(), Error> {
+        let unreadable = |error| Error::Finished {
+            path: path.to_owned(),
+            problem: format!("cannot be replaced: {error}"),
+        };
         let head = match read_utf8(path) {
             Err(DataError::NotFound { .. }) => return Ok(()),
+            Err(error @ (DataError::LinkToNothing { .. } | DataError::LinkLoop { .. })) => {
+                return Err(unreadable(error));
+            }
             found => found
                 .ok()
                 .and_then(|text| serde_json::from_str::<Head>(&text).ok()),

@@ -1,14 +1,66 @@
-//! Rows of metrics that a run has lost.
+//! Rows of metrics that a run has kept or lost.
 
 use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{METRICS, changed};
-use crate::checkpoint::{self, STATE};
+use super::{CONFIG, HISTORY, METRICS, SAMPLES, changed, read};
+use crate::checkpoint::{self, CHECKPOINTS, STATE};
+use crate::lock::LOCK;
 use crate::log::{Log, Mark};
-use crate::{Error, disk};
+use crate::{Error, Row, disk};
+
+/// Reads the rows of the run in `path` up to the step `logged`, the last one with a row at a checkpoint. Adds a note for
+/// each log, `metrics` or `samples`, that no longer begins with its content at that checkpoint. Writes nothing.
+///
+/// # Errors
+///
+/// Returns [`Error::Checkpoint`] for a damaged row, and I/O errors.
+pub fn read_back(
+    path: &Path,
+    logged: usize,
+    [metrics, samples]: [&Mark; 2],
+) -> Result<(Vec<Row>, Vec<String>), Error> {
+    let mut notes = Vec::new();
+    let mut until = metrics.bytes;
+    for (name, mark) in [(METRICS, metrics), (SAMPLES, samples)] {
+        let log = path.join(name);
+        if Log::new(log.clone()).begins_with(mark)? {
+            continue;
+        }
+        let found = fs::metadata(&log).map_or(0, |metadata| metadata.len());
+        notes.push(changed(&log, found, mark.bytes));
+        if name == METRICS {
+            until = u64::MAX;
+        }
+    }
+    let log = path.join(METRICS);
+    let mut rows = match log.exists() {
+        true => read::rows(&log, until)?,
+        false => Vec::new(),
+    };
+    rows.retain(|row| row.step <= logged);
+    Ok((rows, notes))
+}
+
+/// Checks that this process may write the files of the run in `path`, which exists. Writes nothing.
+///
+/// # Errors
+///
+/// Returns an error if something else stands in the place of a file, and an I/O error if writing is not allowed.
+pub fn check_writable(path: &Path) -> Result<(), Error> {
+    let files = [LOCK, METRICS, SAMPLES, HISTORY, CONFIG].map(|name| path.join(name));
+    for file in &files {
+        disk::refuse_to_write(file)?;
+    }
+    let directories = [path.to_path_buf(), path.join(CHECKPOINTS)];
+    let there = files.into_iter().chain(directories);
+    for place in there.filter(|place| fs::symlink_metadata(place).is_ok()) {
+        residual_zoo_system::files::check_writable(&place).map_err(Error::io("write", &place))?;
+    }
+    Ok(())
+}
 
 /// Says what the metrics of the run in `path` have lost since its newest checkpoint; `None` if they have lost nothing,
 /// or nothing is known of them.

@@ -5,6 +5,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use residual_zoo_data::is_there;
+
 use super::{BEFORE_RESTART, CONFIG, DATA, HISTORY, MEASURED, METRICS, RunDir, SAMPLES, TOKENIZER};
 use crate::checkpoint;
 use crate::lock::{LOCK, Lock};
@@ -22,8 +24,14 @@ pub fn is_free(path: &Path) -> Result<bool, Error> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
         Err(error) => match (error.kind(), fs::symlink_metadata(path)) {
-            (ErrorKind::NotFound, Err(_)) => return Ok(true),
+            (ErrorKind::NotFound, Err(_)) => {
+                // A link to nothing on the way there has its own error.
+                is_there(path)?;
+                return Ok(true);
+            }
+            (ErrorKind::NotADirectory, Err(_)) => return Err(Error::io("create", path)(error)),
             (ErrorKind::NotFound | ErrorKind::NotADirectory, _) => {
+                is_there(path)?;
                 return Err(Error::run_exists(path));
             }
             _ => return Err(Error::io("read", path)(error)),

@@ -1,6 +1,7 @@
 //! Reads the files of a run directory.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use residual_zoo_core::ModelConfig;
@@ -21,7 +22,12 @@ use crate::{Error, Remedy, Row, RunConfig, checkpoint, disk, parse_ron};
 /// Returns an error if `path` is not a run directory, or its config does not parse.
 pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
     let config = path.join(CONFIG);
-    if fs::symlink_metadata(&config).is_err() {
+    if let Err(error) = fs::symlink_metadata(&config) {
+        if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
+            // Links that lead in a circle have an error of their own.
+            is_there(path)?;
+            return Err(Error::io("read", &config)(error));
+        }
         let problem = match is_there(path)? {
             true if path.join("config.json").is_file() => format!(
                 "has no {CONFIG}, but the config.json of an exported model; make a run of it by `residual-zoo import`"
