@@ -166,7 +166,7 @@ impl RunDir {
         let starts = content_of(&history)?;
         self.fixed.push(Fixed::new(HISTORY, starts));
         let own = Fixed::tokenizer(tokenizer.clone());
-        self.fixed.push(own.as_in(&self.path)?);
+        self.fixed.push(own.found_in(&self.path)?);
         self.metrics.cut(metrics, || Ok(text_of(rows)))?;
         let path = self.samples.path.clone();
         self.samples.cut(samples, || samples_until(&path, logged))

@@ -57,7 +57,7 @@ impl Fixed {
 
     /// The file as it stands in `run`, where another version may have written the same content in other words. Writes
     /// it if it is missing.
-    pub fn as_in(mut self, run: &Path) -> Result<Self, Error> {
+    pub fn found_in(mut self, run: &Path) -> Result<Self, Error> {
         let path = run.join(self.name);
         match fs::symlink_metadata(&path) {
             Err(_) => self.write(run)?,
