@@ -243,6 +243,8 @@ fn a_logit_that_is_not_a_number_shows_in_log_z() {
 #[cfg(feature = "tch")]
 #[test]
 fn a_gpu_that_does_not_exist_is_an_error_that_counts_the_others() {
+    use residual_zoo_system::Blame as _;
+
     let error = BackendKind::LibTorch.run(Some(99), WithNan).unwrap_err();
     let text = error.to_string();
     assert!(
@@ -255,6 +257,8 @@ fn a_gpu_that_does_not_exist_is_an_error_that_counts_the_others() {
 #[cfg(feature = "tch")]
 #[test]
 fn memory_that_a_device_does_not_have_is_an_error() {
+    use residual_zoo_system::Blame as _;
+
     struct Huge;
     impl OnBackend for Huge {
         type Output = ();

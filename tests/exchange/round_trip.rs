@@ -6,6 +6,7 @@ use residual_zoo::data::{Source, Tokenizer, TokenizerConfig};
 use residual_zoo::exchange::{ExportOptions, ImportOptions, export, import};
 use residual_zoo::gpt2::{Gpt2Base, Gpt2Config};
 use residual_zoo::{ModelConfig, core::Mup};
+use residual_zoo_system::Blame as _;
 use residual_zoo_testing::zoo;
 
 use crate::{tokenizer, weights, write_run};

@@ -25,6 +25,7 @@ use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::{Cifar, Shard, Tokenizer, TokenizerConfig, read_documents, write_shard};
 use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_fuzz::TARGETS;
+use residual_zoo_system::Blame as _;
 use residual_zoo_testing::hostile::{
     self, LEAST, Numbers, corrupted, cuts, flips, made_to_harm, mutant, target,
 };

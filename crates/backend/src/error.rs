@@ -2,6 +2,8 @@
 
 use std::any::Any;
 
+use residual_zoo_system::{Blame, Fault};
+
 use crate::BackendKind;
 
 /// A reason why a backend cannot be used.
@@ -58,10 +60,12 @@ pub enum BackendError {
     },
 }
 
-impl BackendError {
-    /// Whether the user asked for something impossible. Otherwise, the machine failed to do something possible.
-    pub fn is_bad_input(&self) -> bool {
-        !matches!(self, Self::Unusable { .. } | Self::OutOfMemory { .. })
+impl Blame for BackendError {
+    fn fault(&self) -> Fault {
+        match self {
+            Self::Unusable { .. } | Self::OutOfMemory { .. } => Fault::Machine,
+            _ => Fault::Input,
+        }
     }
 }
 

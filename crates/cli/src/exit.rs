@@ -15,7 +15,7 @@ use residual_zoo_runs::{Error as RunError, OtherPlace};
 use residual_zoo_system::console::warn;
 use residual_zoo_system::signals::{on_stop, on_suspension};
 use residual_zoo_system::terminal::is_gone;
-use residual_zoo_system::{output, short_numbers, stop};
+use residual_zoo_system::{Blame, Fault, output, short_numbers, stop};
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::{is_open, restore_terminal, suspend_screen};
 
@@ -70,13 +70,14 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
     let Err(mut error) = result else {
         return ExitCode::SUCCESS;
     };
-    if is_stop(&error) {
+    let fault = fault(&error);
+    if fault == Fault::Stop {
         warn(&error.to_string());
         return ExitCode::from(stopped_by());
     }
     set_remedies(&mut error);
     warn(&format!("error: {}", short_numbers(&error.to_string())));
-    ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
+    ExitCode::from(if fault == Fault::Input { 2 } else { 1 })
 }
 
 /// Gives an error the remedies that the running command has.
@@ -125,28 +126,22 @@ fn place() -> Option<&'static str> {
     }
 }
 
-fn is_bad_input(error: &anyhow::Error) -> bool {
-    let known = [
-        error.downcast_ref().map(Error::is_bad_input),
-        error.downcast_ref().map(DriveError::is_bad_input),
-        error.downcast_ref().map(RunError::is_bad_input),
-        error.downcast_ref().map(DataError::is_bad_input),
-        error.downcast_ref().map(ExchangeError::is_bad_input),
-        error.downcast_ref().map(BackendError::is_bad_input),
-        error.downcast_ref().map(|_: &ConfigError| true),
+/// Returns what an error is the fault of.
+fn fault(error: &anyhow::Error) -> Fault {
+    let known: [Option<&dyn Blame>; 6] = [
+        error.downcast_ref::<Error>().map(|it| it as _),
+        error.downcast_ref::<DriveError>().map(|it| it as _),
+        error.downcast_ref::<RunError>().map(|it| it as _),
+        error.downcast_ref::<DataError>().map(|it| it as _),
+        error.downcast_ref::<ExchangeError>().map(|it| it as _),
+        error.downcast_ref::<BackendError>().map(|it| it as _),
     ];
-    known.contains(&Some(true))
-}
-
-fn is_stop(error: &anyhow::Error) -> bool {
-    let known = [
-        error.downcast_ref().map(Error::is_stop),
-        error.downcast_ref().map(DriveError::is_stop),
-        error.downcast_ref().map(RunError::is_stop),
-        error.downcast_ref().map(DataError::is_stop),
-        error.downcast_ref().map(ExchangeError::is_stop),
-    ];
-    known.contains(&Some(true))
+    let known = known.into_iter().flatten().next();
+    match known {
+        Some(error) => error.fault(),
+        None if error.is::<ConfigError>() => Fault::Input,
+        None => Fault::Machine,
+    }
 }
 
 /// The number of the first signal that asked this process to end.

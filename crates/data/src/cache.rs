@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use residual_zoo_system::Blame as _;
 use residual_zoo_system::files::{has_no_locks, is_same};
 use serde::{Deserialize, Serialize};
 

@@ -180,6 +180,8 @@ fn luma(red: u8, green: u8, blue: u8) -> u32 {
 mod tests {
     use std::fs;
 
+    use residual_zoo_system::Blame as _;
+
     use super::*;
 
     const RECORD: usize = 1 + 3 * PIXELS;

@@ -143,6 +143,8 @@ fn difference(bytes: &[u8], expected_len: u64, expected_hash: &str) -> Option<St
 
 #[cfg(test)]
 mod tests {
+    use residual_zoo_system::Blame as _;
+
     use super::*;
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fs, thread};
 
+use residual_zoo_system::Blame as _;
+
 use crate::cache::{self, Entry, Manifest, PartFacts, Work};
 use crate::progress::{OnProgress, Stage, report};
 use crate::tokenize::{self, Part, SEGMENT, Segment, Segments, Survey, Text};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use residual_zoo_system::files::is_link_loop;
-use residual_zoo_system::{counted, harmless, is_wrong_place};
+use residual_zoo_system::{Blame, Fault, counted, harmless};
 
 /// An error in reading, tokenizing or batching data.
 #[derive(Debug, thiserror::Error)]
@@ -365,15 +365,10 @@ pub enum DataError {
     },
 }
 
-impl DataError {
-    /// Whether the user stopped the work.
-    pub fn is_stop(&self) -> bool {
-        matches!(self, Self::Stopped)
-    }
-
-    /// Whether the input is at fault: a missing, empty, short or invalid file, or an invalid
-    /// config. False for failures of the disk, the network and the cache.
-    pub fn is_bad_input(&self) -> bool {
+/// The input is at fault for a missing, empty, short or invalid file and an invalid config; the machine for failures of
+/// the disk, the network and the cache.
+impl Blame for DataError {
+    fn fault(&self) -> Fault {
         match self {
             Self::NotFound { .. }
             | Self::LinkToNothing { .. }
@@ -403,17 +398,19 @@ impl DataError {
             | Self::NoImages { .. }
             | Self::Pictures { .. }
             | Self::BadPictures { .. }
-            | Self::InvalidConfig { .. } => true,
-            Self::Io { source, .. } => is_wrong_place(source),
+            | Self::InvalidConfig { .. } => Fault::Input,
+            Self::Io { source, .. } => source.fault(),
             Self::BadShard { .. }
             | Self::BadCache { .. }
             | Self::Download { .. }
             | Self::Hub { .. }
-            | Self::Stopped
-            | Self::Checksum { .. } => false,
+            | Self::Checksum { .. } => Fault::Machine,
+            Self::Stopped => Fault::Stop,
         }
     }
+}
 
+impl DataError {
     /// Whether the error comes from the token cache, with the entry `dir`, and not from the text.
     pub(crate) fn is_of_cache(&self, dir: &Path) -> bool {
         let root = dir.parent().unwrap_or(dir);

@@ -182,6 +182,8 @@ fn temporary() -> tempfile::Builder<'static, 'static> {
 
 #[cfg(test)]
 mod tests {
+    use residual_zoo_system::Blame as _;
+
     use super::*;
 
     #[test]

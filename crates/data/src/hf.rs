@@ -366,6 +366,8 @@ fn is_separable(tokenizer: &tokenizers::Tokenizer) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use residual_zoo_system::Blame as _;
+
     use super::*;
     use crate::testing::random_text;
 

@@ -263,6 +263,8 @@ impl std::fmt::Display for Address {
 
 #[cfg(test)]
 mod tests {
+    use residual_zoo_system::Blame as _;
+
     use super::*;
 
     fn parsed(text: &str) -> Address {

@@ -99,6 +99,8 @@ pub(crate) fn left_out(paths: &[impl AsRef<Path>]) -> Result<Option<String>, Dat
 
 #[cfg(test)]
 mod tests {
+    use residual_zoo_system::Blame as _;
+
     use super::*;
 
     pub(super) fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {

@@ -11,7 +11,7 @@ use residual_zoo_data::{
     Corpus, DataConfig, DataError, Examples, FolderConfig, ImageSet, ImagesConfig, Source,
     Tokenizer, read_utf8, unless_stopped,
 };
-use residual_zoo_system::stop;
+use residual_zoo_system::{Blame as _, stop};
 
 /// Makes a `tokenizer.json` that takes long to build.
 fn large_tokenizer() -> String {

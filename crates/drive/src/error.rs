@@ -6,7 +6,7 @@ use residual_zoo_backend::BackendError;
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::{DataError, one_line};
 use residual_zoo_runs::Error as RunError;
-use residual_zoo_system::stop;
+use residual_zoo_system::{Blame, Fault, stop};
 
 /// The reason why a command on a single run failed.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,19 @@ pub enum Error {
     /// Signals could not be caught.
     #[error("could not listen to Ctrl-C: {0}")]
     Signals(String),
+}
+
+impl Blame for Error {
+    fn fault(&self) -> Fault {
+        match self {
+            Self::Run(error) => error.fault(),
+            Self::Backend(error) => error.fault(),
+            Self::Evaluate(error) => error.fault(),
+            Self::Serve(error) => error.fault(),
+            Self::Stopped(_) => Fault::Stop,
+            Self::Signals(_) => Fault::Machine,
+        }
+    }
 }
 
 impl Error {
@@ -64,28 +77,6 @@ impl Error {
             | Self::Evaluate(residual_zoo_evaluate::Error::Run(error))
             | Self::Serve(residual_zoo_serve::Error::Run(error)) => Some(error),
             _ => None,
-        }
-    }
-
-    /// Whether the user asked for something impossible, as opposed to a failure of the machine.
-    pub fn is_bad_input(&self) -> bool {
-        match self {
-            Self::Run(error) => error.is_bad_input(),
-            Self::Backend(error) => error.is_bad_input(),
-            Self::Evaluate(error) => error.is_bad_input(),
-            Self::Serve(error) => error.is_bad_input(),
-            Self::Stopped(_) | Self::Signals(_) => false,
-        }
-    }
-
-    /// Whether the user stopped the command before it was done.
-    pub fn is_stop(&self) -> bool {
-        match self {
-            Self::Stopped(_) | Self::Evaluate(residual_zoo_evaluate::Error::Stopped) => true,
-            Self::Run(error) => error.is_stop(),
-            Self::Evaluate(residual_zoo_evaluate::Error::Data(error)) => error.is_stop(),
-            Self::Evaluate(residual_zoo_evaluate::Error::Run(error)) => error.is_stop(),
-            _ => false,
         }
     }
 

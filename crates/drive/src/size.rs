@@ -5,6 +5,7 @@ use residual_zoo_core::recompute::Recompute;
 use residual_zoo_core::{ConfigError, ModelConfig, Vocabulary};
 use residual_zoo_report::bytes;
 use residual_zoo_runs::RunConfig;
+use residual_zoo_system::Blame as _;
 use residual_zoo_system::memory::{Amount, memory};
 
 use crate::{Error, Trial};

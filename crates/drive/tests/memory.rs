@@ -13,6 +13,7 @@ use residual_zoo_data::{Corpus, Source, SyntheticConfig, TokenizerConfig};
 use residual_zoo_drive::{Reading, Trial, check_memory, check_reading, time};
 use residual_zoo_gpt2::Gpt2Config;
 use residual_zoo_runs::RunConfig;
+use residual_zoo_system::Blame as _;
 use residual_zoo_system::memory::{Amount, Limit};
 use residual_zoo_system::stop;
 use residual_zoo_train::Trainer;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use residual_zoo_data::DataError;
+use residual_zoo_system::{Blame, Fault};
 
 /// The reason why a task cannot be read or evaluated.
 #[derive(Debug, thiserror::Error)]
@@ -46,14 +47,14 @@ pub enum Error {
     Run(#[from] residual_zoo_runs::Error),
 }
 
-impl Error {
-    /// Whether the user can fix the error by other input.
-    pub fn is_bad_input(&self) -> bool {
+impl Blame for Error {
+    fn fault(&self) -> Fault {
         match self {
-            Self::Data(error) => error.is_bad_input(),
-            Self::Run(error) => error.is_bad_input(),
-            Self::Task { .. } | Self::Document { .. } => true,
-            Self::Vanished(_) | Self::Stopped => false,
+            Self::Data(error) => error.fault(),
+            Self::Run(error) => error.fault(),
+            Self::Task { .. } | Self::Document { .. } => Fault::Input,
+            Self::Vanished(_) => Fault::Machine,
+            Self::Stopped => Fault::Stop,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::{DataError, one_line};
+use residual_zoo_system::{Blame, Fault};
 
 /// The reason why a model cannot be imported or exported.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,16 @@ pub enum Error {
 /// Number of names of each kind that an error lists.
 const LISTED: usize = 12;
 
+impl Blame for Error {
+    fn fault(&self) -> Fault {
+        match self {
+            Self::Data(error) => error.fault(),
+            Self::Run(error) => error.fault(),
+            Self::File { .. } | Self::Tensors { .. } | Self::Config(_) => Fault::Input,
+        }
+    }
+}
+
 impl Error {
     /// Returns the error of a run, if it is one.
     pub fn of_run(&mut self) -> Option<&mut residual_zoo_runs::Error> {
@@ -57,24 +68,6 @@ impl Error {
         Self::File {
             path: path.into(),
             problem: problem.into(),
-        }
-    }
-
-    /// Whether the user can fix the error by other input.
-    pub fn is_bad_input(&self) -> bool {
-        match self {
-            Self::Data(error) => error.is_bad_input(),
-            Self::Run(error) => error.is_bad_input(),
-            Self::File { .. } | Self::Tensors { .. } | Self::Config(_) => true,
-        }
-    }
-
-    /// Whether the user stopped the work.
-    pub fn is_stop(&self) -> bool {
-        match self {
-            Self::Data(error) => error.is_stop(),
-            Self::Run(error) => error.is_stop(),
-            Self::File { .. } | Self::Tensors { .. } | Self::Config(_) => false,
         }
     }
 

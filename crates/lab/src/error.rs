@@ -7,6 +7,7 @@ use residual_zoo_core::ConfigError;
 use residual_zoo_data::{DataError, one_line};
 use residual_zoo_drive::Error as DriveError;
 use residual_zoo_runs::Error as RunError;
+use residual_zoo_system::{Blame, Fault};
 
 /// The reason why an experiment or a comparison failed.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,16 @@ pub enum Error {
     },
 }
 
+impl Blame for Error {
+    fn fault(&self) -> Fault {
+        match self {
+            Self::Drive(error) => error.fault(),
+            Self::NoValue { .. } | Self::Finished { .. } => Fault::Input,
+            Self::Missing { .. } => Fault::Machine,
+        }
+    }
+}
+
 impl Error {
     /// Returns the error of a single run, if it is one.
     pub fn of_run(&mut self) -> Option<&mut RunError> {
@@ -61,20 +72,6 @@ impl Error {
             Self::Drive(error) => error.within(outer).into(),
             other => other,
         }
-    }
-
-    /// Whether the user asked for something impossible, as opposed to a failure of the machine.
-    pub fn is_bad_input(&self) -> bool {
-        match self {
-            Self::Drive(error) => error.is_bad_input(),
-            Self::NoValue { .. } | Self::Finished { .. } => true,
-            Self::Missing { .. } => false,
-        }
-    }
-
-    /// Whether the user stopped the command before it was done.
-    pub fn is_stop(&self) -> bool {
-        matches!(self, Self::Drive(error) if error.is_stop())
     }
 
     /// The error of a command that the user stopped, and that continues when it is repeated.

@@ -9,6 +9,7 @@ use residual_zoo_runs::Run;
 use serde::{Deserialize, Serialize};
 
 use residual_zoo_drive::{Error as DriveError, evaluate};
+use residual_zoo_system::Blame as _;
 
 use crate::{Error, Options};
 

@@ -13,6 +13,7 @@ use residual_zoo_runs::run_dir::MEASURED;
 use residual_zoo_runs::{
     Error as RunError, OtherPlace, Remedy, checkpoint, disk, run_dir, vocabulary,
 };
+use residual_zoo_system::Blame as _;
 use residual_zoo_system::console::print;
 use residual_zoo_system::panics::caught;
 use residual_zoo_train::dashboard::{Screen, Title};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use residual_zoo_core::{ConfigError, params::ImportError};
 use residual_zoo_data::{DataError, one_line};
-use residual_zoo_system::is_wrong_place;
+use residual_zoo_system::{Blame, Fault};
 
 use crate::remedy::{OtherPlace, Remedy};
 
@@ -253,35 +253,26 @@ pub fn describe_not_finite(loss: f64, grad_norm: f64, parameters: &[String]) -> 
     text
 }
 
-impl Error {
-    /// Whether the input is at fault, as opposed to the machine, another process or diverging training.
-    pub fn is_bad_input(&self) -> bool {
+impl Blame for Error {
+    fn fault(&self) -> Fault {
         match self {
-            Self::Data(error) => error.is_bad_input(),
-            Self::FirstWeights { source, .. } => source.is_bad_input(),
-            Self::Remedied { error, .. } => error.is_bad_input(),
-            Self::Io { source, .. } => is_wrong_place(source),
+            Self::Data(error) => error.fault(),
+            Self::FirstWeights { source, .. } => source.fault(),
+            Self::Remedied { error, .. } => error.fault(),
+            Self::Io { source, .. } => source.fault(),
             Self::NotFinite { .. }
             | Self::Vanished(_)
             | Self::Unlocked(_)
             | Self::Locked { .. }
             | Self::OtherData { .. }
             | Self::OtherWeights { .. }
-            | Self::OfRank { .. } => false,
-            _ => true,
+            | Self::OfRank { .. } => Fault::Machine,
+            _ => Fault::Input,
         }
     }
+}
 
-    /// Whether the user stopped the work.
-    pub fn is_stop(&self) -> bool {
-        match self {
-            Self::Data(error) => error.is_stop(),
-            Self::FirstWeights { source, .. } => source.is_stop(),
-            Self::Remedied { error, .. } => error.is_stop(),
-            _ => false,
-        }
-    }
-
+impl Error {
     /// An I/O error of `action` on `path`, for `map_err`.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();

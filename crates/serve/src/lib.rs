@@ -36,6 +36,7 @@ mod unread;
 #[cfg(feature = "http")]
 mod writer;
 
+use residual_zoo_system::{Blame, Fault};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -63,13 +64,12 @@ pub struct Options {
     pub grace: Duration,
 }
 
-impl Error {
-    /// Whether the user asked for something that cannot be done.
-    pub fn is_bad_input(&self) -> bool {
+impl Blame for Error {
+    fn fault(&self) -> Fault {
         match self {
-            Self::Run(error) => error.is_bad_input(),
-            Self::Missing | Self::Address { .. } => true,
-            Self::Failed(_) => false,
+            Self::Run(error) => error.fault(),
+            Self::Missing | Self::Address { .. } => Fault::Input,
+            Self::Failed(_) => Fault::Machine,
         }
     }
 }

@@ -8,10 +8,10 @@
 #![forbid(unsafe_code)]
 
 pub mod console;
+mod fault;
 pub mod memory;
 pub mod output;
 pub mod panics;
-mod places;
 pub mod stop;
 pub mod team;
 mod text;
@@ -26,10 +26,10 @@ use other as os;
 #[cfg(unix)]
 use unix as os;
 
+pub use fault::{Blame, Fault};
 pub use os::files;
 pub use os::process;
 pub use os::signals;
-pub use places::is_wrong_place;
 pub use text::{counted, harmless, short_numbers};
 
 /// The terminal of this process.

@@ -8,7 +8,7 @@ use residual_zoo_data::{Corpus, Source};
 use residual_zoo_runs::checkpoint::{self, Newest};
 use residual_zoo_runs::run_dir::{self, DataIdentity, Start};
 use residual_zoo_runs::{Choice, Error, Remedy, Row, RunConfig, RunDir, disk};
-use residual_zoo_system::counted;
+use residual_zoo_system::{Blame as _, counted};
 
 use crate::checkpoint::{Journal, load};
 use crate::differences::{difference, differences, longer};

@@ -12,6 +12,7 @@ use residual_zoo_runs::generate::{Generator, Sampling};
 use residual_zoo_runs::{
     Error, OnDiskError, Row, RunConfig, RunDir, best, describe_not_finite, run_dir, vocabulary,
 };
+use residual_zoo_system::Blame as _;
 use residual_zoo_system::console::print;
 use residual_zoo_system::counted;
 use residual_zoo_system::signals::stopped;

@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 
+use residual_zoo_system::Blame as _;
+
 use super::*;
 use crate::cache::Manifest;
 use crate::testing::random_text;

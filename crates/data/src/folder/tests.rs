@@ -1,5 +1,7 @@
 use image::{GrayImage, Luma, Rgb, Rgba, RgbaImage};
 
+use residual_zoo_system::Blame as _;
+
 use super::*;
 use crate::{Corpus, DataConfig, Examples, ImageSet, ImagesConfig, Source};
 

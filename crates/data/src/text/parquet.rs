@@ -172,6 +172,8 @@ mod tests {
     use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
     use parquet::schema::parser::parse_message_type;
 
+    use residual_zoo_system::Blame as _;
+
     use super::super::read_documents;
     use super::*;
 

@@ -9,6 +9,7 @@ use residual_zoo_data::{
     Corpus, DataConfig, DataError, Examples, Source, Tokenizer, TokenizerConfig, is_on_hub,
     is_there,
 };
+use residual_zoo_system::Blame as _;
 use serde::Deserialize;
 
 use super::{CONFIG, DATA, DataIdentity, HISTORY, METRICS, Start, TOKENIZER};
