@@ -273,7 +273,8 @@ impl ExperimentArgs {
             return Err(self.stopped());
         }
         outcome.leave_out(&all, &planned);
-        let mut results = Results::new(&experiment, &all, outcome, origin);
+        let claims = experiment.verdicts(&all, &outcome.observations);
+        let mut results = Results::new(&experiment, &all, outcome, claims, origin);
         results.look(&self.runs.join(&report), self.force)?;
         self.write(source, &report, &results)?;
         if stopped {

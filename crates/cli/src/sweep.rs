@@ -130,9 +130,8 @@ impl SweepArgs {
         }
         let mut missing = Vec::new();
         experiment.title = title;
-        experiment.claims.clear();
         experiment.charts.clear();
-        let results = Results::new(&experiment, &[], outcome, origin);
+        let results = Results::new(&experiment, &[], outcome, Vec::new(), origin);
         let directory = self.runs.join(report);
         results.write(&directory)?;
         write_index(&self.runs)?;

@@ -15,14 +15,13 @@ use crate::charts::RunRow;
 use crate::check::unequal_budgets;
 use crate::facts::{data_table, folded};
 use crate::finished::FinishedRuns;
-use crate::judge::Planned;
 use crate::looks::{self, Look};
 use crate::quantity::title;
 use crate::stats::Estimate;
 use crate::sweep::Swept;
 use crate::{
-    ChartSpec, Claim, DataFacts, Experiment, Judgement, Missing, Observation, Observed, Origin,
-    Outcome, PlannedRun, Tuning, origin,
+    ChartSpec, DataFacts, Experiment, Judgement, Missing, Observation, Observed, Origin, Outcome,
+    PlannedRun, Tuning, origin,
 };
 
 /// The name of the report in the directory of an experiment or a comparison.
@@ -67,42 +66,15 @@ pub struct Results {
 }
 
 impl Results {
-    /// Judges the claims of `experiment` on the outcome of its runs. `planned` holds all runs, including those that
-    /// were left out.
+    /// The results of `experiment` with the outcome of its runs and its `claims`, as
+    /// [`verdicts`](Experiment::verdicts) judges them. `planned` holds all runs, including those that were left out.
     pub fn new<C: ModelConfig>(
         experiment: &Experiment<C>,
         planned: &[PlannedRun<C>],
         outcome: Outcome,
+        claims: Vec<Judgement>,
         origin: Origin,
     ) -> Self {
-        let seeds = |run: &PlannedRun<C>| match experiment.count {
-            None => experiment
-                .seeds
-                .iter()
-                .filter(|seed| run.is_for(**seed))
-                .count(),
-            Some(_) => 1,
-        };
-        let all = planned.iter().map(|run| Planned {
-            name: &run.name,
-            line: &run.line,
-            seeds: seeds(run),
-        });
-        let all: Vec<Planned> = all.collect();
-        let mut observations = outcome.observations.clone();
-        if !experiment.same_tokens {
-            for found in &mut observations {
-                found
-                    .published
-                    .retain(|quantity, _| !quantity.ends_with("loss"));
-            }
-        }
-        let judge = |claim: &Claim| claim.judge(&observations, &all);
-        let mut claims: Vec<Judgement> = experiment.claims.iter().map(judge).collect();
-        match experiment.judge {
-            true => Judgement::correct(&mut claims),
-            false => claims.iter_mut().for_each(Judgement::set_aside),
-        }
         let row = |run: &PlannedRun<C>| RunRow {
             name: run.name.clone(),
             line: run.line.clone(),

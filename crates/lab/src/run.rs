@@ -47,7 +47,8 @@ pub fn run_experiment<C: ModelConfig>(
         ..Origin::default()
     };
     let outcome = experiment.run(&planned, options)?;
-    Ok(Results::new(&experiment, &planned, outcome, origin))
+    let claims = experiment.verdicts(&planned, &outcome.observations);
+    Ok(Results::new(&experiment, &planned, outcome, claims, origin))
 }
 
 impl<C: ModelConfig> Experiment<C> {

@@ -5,9 +5,11 @@ mod line;
 mod transfer;
 mod value;
 
+use residual_zoo_core::ModelConfig;
+
 use crate::quantity::{TIMES, describe, is_cost, title};
 use crate::stats::Estimate;
-use crate::{Claim, Judgement, Observation, Test, Verdict};
+use crate::{Claim, Experiment, Judgement, Observation, PlannedRun, Test, Verdict};
 use difference::{close, compare, sooner};
 use line::{below, exponent, falls};
 use transfer::transfers;
@@ -22,6 +24,42 @@ pub struct Planned<'a> {
     pub line: &'a str,
     /// The number of seeds for which the run is trained.
     pub seeds: usize,
+}
+
+impl<C: ModelConfig> Experiment<C> {
+    /// Judges all claims on the observations, and corrects their p-values for their number. Claims of an experiment
+    /// whose runs are too short to judge are set aside. `planned` holds all runs, including those that were left out.
+    pub fn verdicts(
+        &self,
+        planned: &[PlannedRun<C>],
+        observations: &[Observation],
+    ) -> Vec<Judgement> {
+        let seeds = |run: &PlannedRun<C>| match self.count {
+            None => self.seeds.iter().filter(|it| run.is_for(**it)).count(),
+            Some(_) => 1,
+        };
+        let all = planned.iter().map(|run| Planned {
+            name: &run.name,
+            line: &run.line,
+            seeds: seeds(run),
+        });
+        let all: Vec<Planned> = all.collect();
+        let mut observations = observations.to_vec();
+        if !self.same_tokens {
+            for found in &mut observations {
+                found
+                    .published
+                    .retain(|quantity, _| !quantity.ends_with("loss"));
+            }
+        }
+        let judge = |claim: &Claim| claim.judge(&observations, &all);
+        let mut claims: Vec<Judgement> = self.claims.iter().map(judge).collect();
+        match self.judge {
+            true => Judgement::correct(&mut claims),
+            false => claims.iter_mut().for_each(Judgement::set_aside),
+        }
+        claims
+    }
 }
 
 impl Claim {

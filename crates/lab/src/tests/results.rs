@@ -80,7 +80,8 @@ fn results_with(
         backend: "flex".into(),
         commit: Some("def".into()),
     };
-    Results::new(experiment, &planned, outcome, origin)
+    let claims = experiment.verdicts(&planned, &outcome.observations);
+    Results::new(experiment, &planned, outcome, claims, origin)
 }
 
 #[test]
@@ -417,7 +418,14 @@ fn a_column_of_memory_has_one_unit() {
             observations,
             ..Outcome::default()
         };
-        let table = Results::new(&experiment, &planned, outcome, Origin::default()).table();
+        let table = Results::new(
+            &experiment,
+            &planned,
+            outcome,
+            Vec::new(),
+            Origin::default(),
+        )
+        .table();
         (table.columns[2].hint.clone(), table.rows[3][2].text.clone())
     };
     assert_eq!(unit_and_cell(1e9), ("MiB".into(), "300.0".into()));
