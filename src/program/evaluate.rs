@@ -9,7 +9,7 @@ use residual_zoo::core::{ConfigError, ModelConfig as _};
 use residual_zoo::data::Source;
 use residual_zoo::drive::{
     Error as DriveError, IMAGES_REPORT, Reading, Use, available_memory, check_reading, check_size,
-    open_corpus, unusual,
+    open_corpus,
 };
 use residual_zoo::evaluate::{Error as EvaluateError, Options as Evaluation, Task};
 use residual_zoo::lab::Error;
@@ -126,8 +126,7 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
     let stop = cli::stop_on_signal()?;
     let all = experiment::evaluate(&run, &tasks, &evaluation, place, &stop)?;
     if let Some(task) = all.first() {
-        let precision = unusual(place.precision());
-        cli::print(&format!("{}{precision}", run.describe(&task.checkpoint)))?;
+        cli::print(&format!("{}{place}", run.describe(&task.checkpoint)))?;
     }
     for task in all {
         for note in &task.notes {
@@ -232,9 +231,8 @@ fn images(run: &Run, options: &Options) -> anyhow::Result<()> {
         found => found?,
     };
     cli::print(&format!(
-        "{}{}\n{} of {}\n  {}\n  loss {:.4} nats\nreport: {}",
+        "{}{place}\n{} of {}\n  {}\n  loss {:.4} nats\nreport: {}",
         run.describe(&found.checkpoint),
-        unusual(place.precision()),
         counted(found.found.len(), "image"),
         counted(found.classes.len(), "class"),
         found.accuracies().join("\n  "),

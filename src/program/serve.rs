@@ -10,7 +10,7 @@ use clap::Args;
 use residual_zoo::cli::{self, CheckpointArgs, PlaceArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::check_is_file;
-use residual_zoo::drive::{Reading, Use, available_memory, check_reading, check_size, unusual};
+use residual_zoo::drive::{Reading, Use, available_memory, check_reading, check_size};
 use residual_zoo::runs::{Error as RunError, checkpoint};
 use residual_zoo::serve::Options as Serving;
 use residual_zoo::{Run, experiment};
@@ -117,10 +117,7 @@ pub fn serve(options: Options) -> anyhow::Result<()> {
         let step = checkpoint::step_of(checkpoint);
         let step = step.map_or(String::new(), |step| format!(", step {step},"));
         // An error is ignored, because nobody needs to read this line.
-        let _ = cli::print(&format!(
-            "serving {name}{step}{} at http://{address}",
-            unusual(place.precision())
-        ));
+        let _ = cli::print(&format!("serving {name}{step}{place} at http://{address}"));
     })?;
     Ok(())
 }

@@ -10,8 +10,8 @@ use residual_zoo::cli::{self, BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::core::{ConfigError, ModelConfig as _, Precision, Transfer as _, Vocabulary};
 use residual_zoo::data::{Corpus, DataError, Examples, Source};
 use residual_zoo::drive::{
-    Basis, Error as DriveError, Use, available_memory, check_memory, check_precision, check_size,
-    open_corpus, unusual, usual_precision,
+    Basis, Error as DriveError, Place, Use, available_memory, check_memory, check_precision,
+    check_size, open_corpus, usual_precision,
 };
 use residual_zoo::report::{duration, si};
 use residual_zoo::runs::{Choice, checkpoint, run_dir, vocabulary};
@@ -316,8 +316,13 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         team,
         ..RunOptions::new(directory)
     };
+    let place = Place {
+        kind,
+        gpu,
+        precision: config.train.precision,
+    };
     if options.check {
-        let described = describe(&config, &corpus, kind);
+        let described = describe(&config, &corpus, place);
         residual_zoo::experiment::check_start(kind, gpu, config, &corpus, &run_options)?;
         for line in described.lines() {
             cli::print(&cli::wrapped(line, "  "))?;
@@ -329,7 +334,7 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     }
     // The dashboard restores the screen, so these lines stay above later output.
     if display != Display::Quiet {
-        for line in describe(&config, &corpus, kind).lines() {
+        for line in describe(&config, &corpus, place).lines() {
             print(&cli::wrapped(line, "  "));
         }
         if let Some(team) = team {
@@ -424,7 +429,7 @@ fn precision_note(config: &RunConfig, kind: BackendKind) -> Option<String> {
 }
 
 /// Returns the first lines of a run.
-fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
+fn describe(config: &RunConfig, corpus: &Corpus, place: Place) -> String {
     let basis = Basis::of_corpus(corpus);
     let cost = config.model.cost(basis.vocabulary);
     let parameters = si(cost.params.total() as f64);
@@ -451,12 +456,11 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
         format!(", {} {word} over the training {units}", si(passes))
     });
     let train = &config.train;
-    let precision = train.precision.unwrap_or(usual_precision(kind));
     let lines = [
         format!(
-            "{} on {kind}{}: {parameters} for {basis}, {} of them non-embedding",
+            "{} on {}{place}: {parameters} for {basis}, {} of them non-embedding",
             config.model.name(),
-            unusual(precision),
+            place.kind,
             si(cost.params.other as f64),
         ),
         format!("{}: {examples}", config.data.source),

@@ -4,13 +4,13 @@ use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_backend::OnBackend;
-use residual_zoo_core::{ModelConfig, Precision};
+use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::generate::Sampling;
 use residual_zoo_runs::{Error as RunError, Run};
 use residual_zoo_system::console::warn;
 use residual_zoo_system::harmless;
 
-use crate::{Error, Place, unusual};
+use crate::{Error, Place};
 
 /// Writes each of `prompts` and `tokens` more tokens, from the newest checkpoint of `run`. `None` starts with the first
 /// token id of the vocabulary. A single text is written while it is generated. Several texts are generated side by side
@@ -29,17 +29,20 @@ pub fn generate<C: ModelConfig>(
     for (_, error) in run.checkpoint()?.passed_over {
         warn(&format!("passed over: {error}"));
     }
+    let place = place.into();
     let task = Generate {
         run,
+        place,
         prompts,
         tokens,
         sampling,
     };
-    Ok(place.into().run(task)??)
+    Ok(place.run(task)??)
 }
 
 struct Generate<'a, C> {
     run: Run<C>,
+    place: Place,
     prompts: &'a [Option<&'a str>],
     tokens: usize,
     sampling: Sampling,
@@ -52,6 +55,7 @@ impl<C: ModelConfig> OnBackend for Generate<'_, C> {
         let (model, checkpoint) = self.run.load::<B::InnerBackend>(&device)?;
         let Self {
             run,
+            place,
             prompts,
             tokens,
             sampling,
@@ -81,11 +85,7 @@ impl<C: ModelConfig> OnBackend for Generate<'_, C> {
                 Box::new(lines)
             }
         };
-        warn(&format!(
-            "{}{}",
-            run.describe(&checkpoint),
-            unusual(Precision::now())
-        ));
+        warn(&format!("{}{place}", run.describe(&checkpoint)));
         let mut out = std::io::stdout().lock();
         // A model may generate control characters from its training data. A file gets them unchanged.
         let is_shown = out.is_terminal();

@@ -29,7 +29,7 @@ pub use error::Error;
 pub use evaluate::evaluate;
 pub use generate::generate;
 pub use merge::merge;
-pub use place::{Place, unusual};
+pub use place::Place;
 pub use serve::serve;
 pub use size::{
     Reading, Use, available_memory, check_memory, check_reading, check_size, least_memory,

@@ -1,5 +1,7 @@
 //! The place where a trained model computes: backend, GPU and precision.
 
+use std::fmt;
+
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_backend::{BackendKind, OnBackend};
 use residual_zoo_core::{ConfigError, Precision};
@@ -45,6 +47,22 @@ impl Place {
     }
 }
 
+/// What is worth saying after the name of a model or a backend: `, GPU 0, bf16`. The device is said where a backend has
+/// several, and the precision if it is not f32.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.gpu {
+            Some(gpu) => write!(f, ", GPU {gpu}")?,
+            None if self.kind == BackendKind::LibTorch => f.write_str(", CPU")?,
+            None => {}
+        }
+        match self.precision() {
+            Precision::F32 => Ok(()),
+            other => write!(f, ", {other}"),
+        }
+    }
+}
+
 /// A task in a precision.
 struct Inside<T>(Precision, T);
 
@@ -60,10 +78,25 @@ impl<T: OnBackend> OnBackend for Inside<T> {
     }
 }
 
-/// The words for a precision after the name of a run: ` in bf16`. They are empty for f32.
-pub fn unusual(precision: Precision) -> String {
-    match precision {
-        Precision::F32 => String::new(),
-        other => format!(" in {other}"),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_says_what_is_not_usual() {
+        let said = |kind, gpu, precision| {
+            Place {
+                kind,
+                gpu,
+                precision,
+            }
+            .to_string()
+        };
+        let bf16 = Some(Precision::Bf16);
+        assert_eq!(said(BackendKind::Flex, None, None), "");
+        assert_eq!(said(BackendKind::LibTorch, None, None), ", CPU");
+        assert_eq!(said(BackendKind::LibTorch, Some(1), bf16), ", GPU 1, bf16");
+        assert_eq!(said(BackendKind::Cuda, None, None), ", TF32");
+        assert_eq!(said(BackendKind::Vulkan, None, Some(Precision::F32)), "");
     }
 }
