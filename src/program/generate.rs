@@ -20,7 +20,8 @@ const MOST_TEXTS: usize = 10_000;
 pub struct Options {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
-    /// Text to continue; repeat it for several. The model reads as many of its last tokens as the context has
+    /// Text to continue; repeat it for several. The model reads as many of its last tokens as the context has;
+    /// when the context is full, it goes on with the newest half
     /// [default: the token between documents, or the first one of the vocabulary]
     #[arg(long, value_name = "TEXT")]
     prompt: Vec<String>,

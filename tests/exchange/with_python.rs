@@ -142,7 +142,7 @@ fn imported_models_give_the_same_logits_and_text() {
 
 #[test]
 #[ignore = "needs Python with torch and transformers"]
-fn padding_changes_nothing_in_any_exported_model() {
+fn padding_changes_nothing_where_the_page_of_exchange_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str, i: usize| folder.path().join(format!("{name}{i}"));
     let models = all();

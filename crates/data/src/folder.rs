@@ -40,7 +40,8 @@ pub struct FolderConfig {
     /// between these two numbers, and its ratio of width to height between 3/4 and 4/3 (Szegedy et al., "Going deeper
     /// with convolutions", 2015, section 6).
     pub area: (f64, f64),
-    /// A validation image is scaled until its shorter side has this length. Then its middle is cut out.
+    /// Of a validation image, the middle is used: the square that remains if its shorter side is scaled to this length and
+    /// `size` pixels are cut out. It is cut out first, in whole pixels, and then scaled.
     pub shorter: usize,
 }
 

@@ -112,6 +112,9 @@ class ResidualZooForCausalLM(PreTrainedModel, GenerationMixin):
         tokens = self.embeddings.tokens
         return tokens if isinstance(tokens, nn.Embedding) else None
 
+    def resize_token_embeddings(self, *_, **__):
+        raise NotImplementedError("the vocabulary of this model is fixed; train another one with the new tokens")
+
     def forward(self, input_ids=None, attention_mask=None, position_ids=None, labels=None, **others):
         refuse(others)
         if input_ids is None:

@@ -94,6 +94,11 @@ pub fn card(
         )
         .ok();
     }
+    if !has_code {
+        let note = "Pad on the left for `generate` and on the right for `forward`: `GPT2LMHeadModel` does not take positions \
+                    from the mask.";
+        writeln!(card, "\n{note}").ok();
+    }
     if model.recurrence.is_some() {
         let note = "`lm_eval` pads without a mask, which changes what a recurrence reads, so it needs `batch_size=1`.";
         writeln!(card, "\n{note}").ok();

@@ -46,7 +46,8 @@ pub struct TrainConfig {
     pub learning_rate: f64,
     /// Learning rate at the last step: a share of the peak, `Ratio(0.1)`, or a learning rate, `Rate(1e-4)`.
     pub min_learning_rate: MinLearningRate,
-    /// Number of steps over which the learning rate rises linearly.
+    /// Number of steps over which the learning rate rises linearly: step t of them, counted from 1, has
+    /// `learning_rate` · t / (`warmup` + 1), as in nanoGPT.
     pub warmup: usize,
     /// The schedule of the learning rate.
     pub schedule: Schedule,
