@@ -214,7 +214,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     }
     if let Some(trains) = trains {
         print(&format!(
-            "A row is for one run; with its seeds and its sweep, the experiment trains {}.",
+            "A row is for one run; with its seeds and its sweep, the experiment trains at most {}.",
             counted(trains, "run")
         ))?;
     }
@@ -346,6 +346,7 @@ fn planned(options: &Options) -> anyhow::Result<Planned> {
         };
         tokenizer.apply(data, &options.set)?;
     }
+    experiment.check()?;
     let planned = match experiment.count {
         Some(_) => Vec::new(),
         None => experiment.plan(&options.set)?,

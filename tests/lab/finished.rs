@@ -362,18 +362,23 @@ fn results_that_do_not_fit_the_config_of_their_run_are_missing() {
     let file = scratch.path("pages/published.json");
     let good: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     type Harm = fn(&mut Value);
-    let harms: [(Harm, &str); 3] = [
+    let harms: [(Harm, &str); 5] = [
         (
             |run| run["seed"] = 99.into(),
             "has the seed 99 for a run of seed ",
         ),
         (
             |run| last_row(run)[1] = 1_000_000.into(),
-            "has 1000000 tokens after 12 steps for `base`, which has 192 tokens after 12 steps",
+            "has 1000000 tokens and ",
         ),
         (
+            |run| last_row(run)[2] = 1e15.into(),
+            "has 192 tokens and 1000000000000000 FLOPs after 12 steps of `base`",
+        ),
+        (|run| run["rows"][1][1] = 1.into(), "has 1 token and "),
+        (
             |run| last_row(run)[0] = 1000.into(),
-            "after 1000 steps for `base`",
+            "ends `base` after 1000 steps, and not after 12",
         ),
     ];
     for (harm, says) in harms {

@@ -308,6 +308,71 @@ fn a_check_of_a_run_reports_what_its_start_would_refuse() {
 }
 
 #[test]
+fn rows_that_were_lost_between_two_starts_are_never_forgotten() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let mut first = train(&config(&scratch, MODELS[0].1), &run);
+    ok(first.args(["--set", "train.steps=12"]));
+    let log = run.join("metrics.jsonl");
+    let text = fs::read_to_string(&log).unwrap();
+    let second = text.split_inclusive('\n').nth(1).unwrap();
+    fs::write(&log, text.replacen(second, "", 1)).unwrap();
+    assert!(go_on(&run, 16).contains("metrics.jsonl has lost"));
+    assert!(!go_on(&run, 18).contains("metrics.jsonl"));
+    let plotted = |run: &Path| {
+        let mut plot = zoo("plot");
+        plot.arg(run).arg("--out").arg(scratch.path("p.svg"));
+        text_of_errors(&mut plot)
+    };
+    assert!(plotted(&run).contains("metrics.jsonl has lost"));
+    // A directory that looks like a checkpoint hides no loss.
+    let other = scratch.path("other");
+    ok(&mut train(&config(&scratch, MODELS[0].1), &other));
+    assert!(!plotted(&other).contains("metrics.jsonl"));
+    fs::create_dir(other.join("checkpoints/step-00000999")).unwrap();
+    let log = other.join("metrics.jsonl");
+    let text = fs::read_to_string(&log).unwrap();
+    fs::write(&log, &text[..text.len() / 2]).unwrap();
+    assert!(plotted(&other).contains("metrics.jsonl has lost"));
+}
+
+fn text_of_errors(command: &mut Command) -> String {
+    text(&program::run(command).stderr)
+}
+
+#[test]
+fn a_file_in_other_words_is_written_again_once() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    stop(
+        {
+            let child = start(&mut endless(&run, 20));
+            wait_for(&run, 5);
+            child
+        },
+        "-TERM",
+    );
+    // As another version writes it.
+    let path = run.join("tokenizer.json");
+    let tokenizer: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let spaced = format!("{tokenizer:#}\n\n");
+    fs::write(&path, spaced).unwrap();
+    let child = start(&mut resume(&run));
+    wait_for(&run, 5);
+    fs::remove_file(&path).unwrap();
+    wait_for(&run, 90);
+    let shown = stop(child, "-TERM");
+    assert_eq!(
+        shown.matches("tokenizer.json has vanished").count(),
+        1,
+        "{shown}"
+    );
+    assert!(!shown.contains("was changed by another program"), "{shown}");
+    assert!(!run.join("moved-tokenizer.json").exists());
+}
+
+#[test]
 fn samples_are_not_repeated_by_a_log_that_was_changed() {
     let scratch = Scratch::new();
     let file = config(&scratch, MODELS[0].1);

@@ -152,8 +152,9 @@ fn a_plan_says_how_many_runs_an_experiment_trains() {
     command.args(["rmt_vs_transformer", "--scale", "smoke", "--tflops", "1"]);
     let shown = ok(&mut command);
     assert!(
-        shown
-            .contains("A row is for one run; with its seeds and its sweep, the experiment trains "),
+        shown.contains(
+            "A row is for one run; with its seeds and its sweep, the experiment trains at most "
+        ),
         "{shown}"
     );
 }

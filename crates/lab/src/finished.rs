@@ -131,6 +131,7 @@ impl FinishedRun {
     pub(crate) fn misfit<C: ModelConfig>(
         &self,
         config: &RunConfig<C>,
+        flops_per_token: f64,
         seed: u64,
         steps: usize,
     ) -> Option<String> {
@@ -138,23 +139,29 @@ impl FinishedRun {
             let found = self.seed;
             return Some(format!("has the seed {found} for a run of seed {seed}"));
         }
-        let last = self.rows.last()?;
-        let tokens = (steps * config.tokens_per_step()) as u64;
-        // With a curriculum, sequences are shorter at first.
-        let fits = match config.data.source {
-            Source::Copying(_) => last.tokens <= tokens,
-            _ => last.tokens == tokens,
-        };
-        (last.step != steps || !fits).then(|| {
-            format!(
-                "has {} after {} for `{}`, which has {} after {}",
-                counted(last.tokens as usize, "token"),
-                counted(last.step, "step"),
+        let last = self.rows.last()?.step;
+        if last != steps {
+            return Some(format!(
+                "ends `{}` after {}, and not after {steps}",
                 self.run,
-                counted(tokens as usize, "token"),
-                counted(steps, "step")
-            )
-        })
+                counted(last, "step")
+            ));
+        }
+        // With a curriculum, sequences are shorter at first.
+        let is_curriculum = matches!(config.data.source, Source::Copying(_));
+        let row = self.rows.iter().find(|row| {
+            let tokens = (row.step * config.tokens_per_step()) as u64;
+            let flops = row.tokens as f64 * flops_per_token;
+            let is_near = (row.flops - flops).abs() <= 1e-6 * flops;
+            !(is_curriculum && row.tokens <= tokens || row.tokens == tokens && is_near)
+        })?;
+        Some(format!(
+            "has {} and {} FLOPs after {} of `{}`, which its config does not give",
+            counted(row.tokens as usize, "token"),
+            row.flops,
+            counted(row.step, "step"),
+            self.run
+        ))
     }
 
     /// The summary that the trainer would return, with the kept rows. `cost` is the cost of the model.

@@ -333,12 +333,14 @@ impl<C: ModelConfig> Turn<'_, C> {
             });
         }
         let steps = self.until().unwrap_or(config.train.steps);
-        if let Some(problem) = finished.misfit(config, self.id().1, steps) {
+        let cost = config.model.cost(vocabulary(self.corpus));
+        let flops = cost.training_flops() as f64;
+        if let Some(problem) = finished.misfit(config, flops, self.id().1, steps) {
             let path = path.display();
             let why = format!("{path} {problem}; restore the file, or leave `--results` out");
             return Err(why.into());
         }
-        let summary = finished.summary(config.model.cost(vocabulary(self.corpus)));
+        let summary = finished.summary(cost);
         let (mut quantities, rows) = of_summary(&summary, parent);
         finished.put_measured(self.goal.tasks(), &mut quantities);
         quantities.extend(self.run.values.clone());

@@ -256,11 +256,10 @@ impl RunDir {
     /// Returns [`Error::Vanished`] and I/O errors.
     pub fn sync(&mut self, rows: &[Row]) -> Result<[Mark; 2], Error> {
         self.is_here()?;
-        for file in &self.fixed {
-            let note = file.restore(&self.path);
-            let note = note.map_err(|error| self.explain(error))?;
-            self.notes.extend(note);
-        }
+        let mut restored = self.fixed.iter_mut().map(|file| file.restore(&self.path));
+        let restored: Result<Vec<_>, Error> = restored.by_ref().collect();
+        let notes = restored.map_err(|error| self.explain(error))?;
+        self.notes.extend(notes.into_iter().flatten());
         let mut synced = self.sync_logs(rows);
         // Another program may delete a log just before it is synced.
         let is_gone = |log: &Log| log.mark().bytes > 0 && !log.path.exists();

@@ -36,6 +36,7 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
 ) -> Result<Resumed, Error> {
     let path = &options.directory;
     let Compared {
+        lost_before,
         mut start,
         identity,
         mut notes,
@@ -52,7 +53,9 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
         logged = trainer.progress.step - found.interval.steps;
         let [metrics, samples] = &found.logs();
         let (read, lost) = run_dir::read_back(path, logged, [metrics, samples])?;
-        match lost.first() {
+        let is_of_rows = |note: &&String| note.contains(run_dir::METRICS);
+        start.lost = lost.iter().filter(is_of_rows).cloned().collect();
+        match lost.first().or(lost_before.first()) {
             Some(lost) if options.needs_all_rows => {
                 return Err(Error::NoRun {
                     path: path.clone(),
@@ -98,17 +101,19 @@ pub(crate) fn check<B: AutodiffBackend, C: ModelConfig>(
 ) -> Result<(), Error> {
     let path = &options.directory;
     let Some(newest) = compared(trainer, corpus, options)?.newest else {
-        return run_dir::check_writable(path);
+        return run_dir::check_writable(path, false);
     };
     let (journal, _) = load(trainer, &newest.path)?;
     check_step(&newest.path, trainer.progress.step)?;
     let [metrics, samples] = &journal.logs();
     run_dir::read_back(path, trainer.progress.step, [metrics, samples])?;
-    run_dir::check_writable(path)
+    run_dir::check_writable(path, true)
 }
 
 /// The result of comparing a run with its present start.
 struct Compared {
+    /// The losses of rows at earlier starts.
+    lost_before: Vec<String>,
     /// The present start.
     start: Start,
     /// The data of the present start.
@@ -155,6 +160,7 @@ fn compared<B: AutodiffBackend, C: ModelConfig>(
         check_restart(path, first)?;
     }
     Ok(Compared {
+        lost_before: history.into_iter().flat_map(|start| start.lost).collect(),
         start,
         identity,
         notes,
@@ -370,6 +376,7 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
         init_weights: None,
         config_blake3: None,
         changes: Vec::new(),
+        lost: Vec::new(),
     }
 }
 

@@ -103,17 +103,19 @@ impl Precision {
     /// Gives the reason why it has none.
     pub fn check<B: Backend>(self, device: &B::Device) -> Result<(), ConfigError> {
         let name = B::name(device);
+        let inner = name.strip_prefix("autodiff<");
+        let inner = inner.and_then(|inner| inner.strip_suffix('>'));
+        let name = inner.unwrap_or(&name);
         let problem = match self {
-            Self::F32 if Self::usual_of(&name) != Self::F32 => {
+            Self::F32 if Self::usual_of(name) != Self::F32 => {
                 format!(
                     "the products of the backend {name} round their factors to TF32; set Tf32 or leave it out, or use \
                      --backend tch"
                 )
             }
             Self::Bf16 if name.contains("flex") => {
-                "the backend Flex would convert every number to f32 and gain nothing; use another backend \
-                 (--backend tch, cuda or vulkan), or train.precision=F32; to continue a run of bf16 in F32, give \
-                 `train` the option --allow-config-change"
+                "the backend Flex would convert every number to f32 and gain nothing; use F32, or another backend \
+                 (--backend tch, cuda or vulkan)"
                     .to_owned()
             }
             Self::Tf32 if !name.contains("cuda") => {

@@ -264,42 +264,49 @@ impl Line {
     }
 }
 
-/// Checks that the measured losses are those of the rows.
+/// Checks that the measured losses and accuracies are those of the rows.
 fn check_losses(
     measured: &BTreeMap<String, f64>,
     rows: &[Row],
     is_point: bool,
 ) -> Result<(), String> {
-    // The rows of a point leave out the first one.
+    let loss = |row: &Row| row.valid_loss;
+    let accuracy = |row: &Row| row.valid_accuracy;
+    let all = |of: fn(&Row) -> Option<f64>| rows.iter().filter_map(of);
     let first = rows.first().filter(|row| row.step == 0 && !is_point);
-    for (name, row, place) in [
-        ("valid_loss", rows.last(), "last"),
-        ("first_valid_loss", first, "first"),
-    ] {
-        let Some(loss) = row.and_then(|row| row.valid_loss) else {
-            continue;
-        };
-        match measured.get(name) {
-            Some(found) if *found != loss => {
+    // The rows of a point, and many rows, are not all there.
+    let are_all = !is_point && rows.len() < MOST_ROWS;
+    let (lowest, highest) = (all(loss).reduce(f64::min), all(accuracy).reduce(f64::max));
+    let is_same = |a: f64, b: f64| a == b;
+    let is_at_most = |a: f64, b: f64| if are_all { a == b } else { a <= b };
+    let is_at_least = |a: f64, b: f64| if are_all { a == b } else { a >= b };
+    type Fits<'a> = &'a dyn Fn(f64, f64) -> bool;
+    let expected: [(&str, Option<f64>, Fits); 5] = [
+        ("valid_loss", rows.last().and_then(loss), &is_same),
+        ("first_valid_loss", first.and_then(loss), &is_same),
+        ("lowest_valid_loss", lowest, &is_at_most),
+        ("valid_accuracy", rows.last().and_then(accuracy), &is_same),
+        ("highest_valid_accuracy", highest, &is_at_least),
+    ];
+    for (name, expected, fits) in expected {
+        match (measured.get(name), expected) {
+            (Some(found), Some(expected)) if !fits(*found, expected) => {
                 return Err(format!(
-                    "with {found} as the {name}, but {loss} in the {place} row"
+                    "with {found} as the {name}, but {expected} by its rows"
                 ));
             }
-            None => return Err(format!("without the {name}")),
+            (None, Some(_)) if name.ends_with("valid_loss") && !is_point => {
+                return Err(format!("without the {name}"));
+            }
+            (Some(found), None) if name == "valid_loss" => {
+                return Err(format!(
+                    "with {found} as the {name}, but none in the last row"
+                ));
+            }
             _ => {}
         }
     }
-    let lowest = measured.get("lowest_valid_loss").copied();
-    let lower = rows
-        .iter()
-        .filter_map(|row| row.valid_loss)
-        .find(|loss| lowest.is_some_and(|lowest| *loss < lowest));
-    match (lower, lowest) {
-        (Some(lower), Some(lowest)) => Err(format!(
-            "with {lowest} as the lowest_valid_loss, but {lower} in a row"
-        )),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 fn check_text(text: &str) -> Result<(), String> {

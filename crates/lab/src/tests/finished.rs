@@ -26,7 +26,7 @@ fn summary(rows: Vec<Row>) -> Summary {
         rows,
         cost: Cost::default(),
         train_loss: 3.0,
-        valid_loss: last.unwrap_or(1.0 / 3.0),
+        valid_loss: last.unwrap_or(f64::NAN),
         valid_accuracy: f64::NAN,
         tokens_per_second: 1.0,
         stopped: false,

@@ -77,7 +77,7 @@ impl Fixed {
 
     /// Writes the file into `run` again if another program has deleted or changed it, and returns a note of that. What
     /// stands in its place is renamed: it may be an edit that was meant for later.
-    pub fn restore(&self, run: &Path) -> Result<Option<String>, Error> {
+    pub fn restore(&mut self, run: &Path) -> Result<Option<String>, Error> {
         let path = run.join(self.name);
         let shown = path.display();
         let note = match fs::symlink_metadata(&path) {
@@ -92,7 +92,9 @@ impl Fixed {
                 )
             }
         };
-        disk::replace(&path, self.content.text().as_bytes())?;
+        let text = self.content.text();
+        disk::replace(&path, text.as_bytes())?;
+        self.hash = blake3::hash(text.as_bytes());
         Ok(Some(note))
     }
 

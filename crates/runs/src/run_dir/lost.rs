@@ -1,11 +1,11 @@
 //! Rows of metrics that a run has kept or lost.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{CONFIG, HISTORY, METRICS, SAMPLES, changed, read};
+use super::{HISTORY, METRICS, SAMPLES, changed, read, read_history};
 use crate::checkpoint::{self, CHECKPOINTS, STATE};
 use crate::lock::LOCK;
 use crate::log::{Log, Mark};
@@ -44,26 +44,31 @@ pub fn read_back(
     Ok((rows, notes))
 }
 
-/// Checks that this process may write the files of the run in `path`, which exists. Writes nothing.
+/// Checks that this process may write the files of the run in `path`, which exists. Its `logs` continue unless it starts
+/// over. Writes nothing.
 ///
 /// # Errors
 ///
 /// Returns an error if something else stands in the place of a file, and an I/O error if writing is not allowed.
-pub fn check_writable(path: &Path) -> Result<(), Error> {
-    let files = [LOCK, METRICS, SAMPLES, HISTORY, CONFIG].map(|name| path.join(name));
-    for file in &files {
-        disk::refuse_to_write(file)?;
-    }
+pub fn check_writable(path: &Path, logs: bool) -> Result<(), Error> {
+    let appended = [LOCK, HISTORY].map(|name| path.join(name));
+    appended
+        .iter()
+        .try_for_each(|file| disk::refuse_to_write(file))?;
+    // A file with a second name is replaced.
+    let logs = if logs { &[METRICS, SAMPLES][..] } else { &[] };
+    let logs: Vec<PathBuf> = logs.iter().map(|name| path.join(name)).collect();
+    logs.iter().try_for_each(|file| disk::refuse_link(file))?;
     let directories = [path.to_path_buf(), path.join(CHECKPOINTS)];
-    let there = files.into_iter().chain(directories);
+    let there = appended.into_iter().chain(logs).chain(directories);
     for place in there.filter(|place| fs::symlink_metadata(place).is_ok()) {
         residual_zoo_system::files::check_writable(&place).map_err(Error::io("write", &place))?;
     }
     Ok(())
 }
 
-/// Says what the metrics of the run in `path` have lost since its newest checkpoint; `None` if they have lost nothing,
-/// or nothing is known of them.
+/// Says what the metrics of the run in `path` have lost: since its newest checkpoint, or at an earlier start. `None` if
+/// they have lost nothing, or nothing is known of them.
 ///
 /// # Errors
 ///
@@ -82,10 +87,13 @@ pub fn lost_rows(path: &Path) -> Result<Option<String>, Error> {
     }
     let log = path.join(METRICS);
     disk::refuse_link(&log)?;
-    let newest = checkpoint::steps(path)
-        .ok()
-        .and_then(|steps| steps.last().copied());
-    let state = newest.and_then(|step| {
+    let before = read_history(path).unwrap_or_default();
+    if let Some(lost) = before.into_iter().flat_map(|start| start.lost).next() {
+        return Ok(Some(lost));
+    }
+    let steps = checkpoint::steps(path).unwrap_or_default();
+    // The newest checkpoint with a state. Other directories may be damaged or foreign.
+    let state = steps.into_iter().rev().find_map(|step| {
         let state = checkpoint::directory(path, step).join(STATE);
         let text = residual_zoo_data::read_file(&state).ok()?;
         serde_json::from_slice::<State>(&text).ok()

@@ -69,6 +69,9 @@ pub struct Start {
     /// The changes since the last start. At the first start, the changes of the model from the run with the initial
     /// weights. They have the form of the trainer's `differences`.
     pub changes: Vec<String>,
+    /// The loss of rows that was found at this start, while no process ran.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<String>,
 }
 
 impl Start {
