@@ -290,7 +290,7 @@ def cuda(m):
     if m.args.cuda is None:
         print("cuda: left out, because --cuda is not given")
         return
-    for precision in ("F32", "Bf16"):
+    for precision in ("Tf32", "Bf16"):
         m.zoo_step("cuda", 120, "gpt2", precision, name="zoo", backend="cuda")
 
 

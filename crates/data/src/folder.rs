@@ -40,8 +40,8 @@ pub struct FolderConfig {
     /// between these two numbers, and its ratio of width to height between 3/4 and 4/3 (Szegedy et al., "Going deeper
     /// with convolutions", 2015, section 6).
     pub area: (f64, f64),
-    /// Of a validation image, the middle is used: the square that remains if its shorter side is scaled to this length and
-    /// `size` pixels are cut out. It is cut out first, in whole pixels, and then scaled.
+    /// Length of the shorter side to which a validation image is scaled before a square of `size` is cut out of its
+    /// middle. The square is cut out first, in whole pixels, and then scaled.
     pub shorter: usize,
 }
 

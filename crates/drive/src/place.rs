@@ -47,7 +47,7 @@ impl Place {
     }
 }
 
-/// What is worth saying after the name of a model or a backend: `, GPU 0, bf16`. The device is said where a backend has
+/// Writes what follows the name of a model or a backend: `, GPU 0, bf16`. The device is named where a backend has
 /// several, and the precision if it is not f32.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,10 +1,10 @@
-//! What an error is the fault of, which decides the exit code of a program.
+//! The fault behind an error, which decides the exit code of a program.
 
 use std::io::{Error, ErrorKind};
 
 use crate::os::files::is_link_loop;
 
-/// What an error is the fault of.
+/// The fault behind an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The user asked for something impossible, and can ask for something else.
@@ -15,9 +15,9 @@ pub enum Fault {
     Stop,
 }
 
-/// An error that knows what it is the fault of.
+/// An error that knows the fault behind it.
 pub trait Blame {
-    /// What the error is the fault of.
+    /// The fault behind the error.
     fn fault(&self) -> Fault;
 
     /// Whether the user can fix the error by other input.
