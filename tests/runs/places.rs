@@ -189,7 +189,7 @@ fn a_text_in_the_place_of_a_config_is_given_by_data() {
 fn an_experiment_with_a_wrong_name_of_its_runs_is_no_run_file() {
     let scratch = Scratch::new();
     let file = scratch.file(
-        "mis.ron",
+        "experiment.ron",
         "(title: \"x\", run: [(name: \"a\", model: Gpt2(n_layer: 1, width: 8, n_head: 1, context: 8))])",
     );
     fails(
