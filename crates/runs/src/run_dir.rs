@@ -256,9 +256,9 @@ impl RunDir {
     /// Returns [`Error::Vanished`] and I/O errors.
     pub fn sync(&mut self, rows: &[Row]) -> Result<[Mark; 2], Error> {
         self.is_here()?;
-        let mut restored = self.fixed.iter_mut().map(|file| file.restore(&self.path));
-        let restored: Result<Vec<_>, Error> = restored.by_ref().collect();
-        let notes = restored.map_err(|error| self.explain(error))?;
+        let restored = self.fixed.iter_mut().map(|file| file.restore(&self.path));
+        let notes: Result<Vec<_>, Error> = restored.collect();
+        let notes = notes.map_err(|error| self.explain(error))?;
         self.notes.extend(notes.into_iter().flatten());
         let mut synced = self.sync_logs(rows);
         // Another program may delete a log just before it is synced.
