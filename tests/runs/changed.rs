@@ -304,6 +304,21 @@ fn a_check_of_a_run_reports_what_its_start_would_refuse() {
         fs::remove_dir(&path).unwrap();
         fs::write(&path, before).unwrap();
     }
+    for name in ["config.partial", "metrics.partial"] {
+        let path = run.join(name);
+        fs::create_dir(&path).unwrap();
+        let says = [name, "is not a regular file"];
+        fails(&mut checked(), 2, &says);
+        fails(&mut resume(&run), 2, &says);
+        fs::remove_dir(&path).unwrap();
+    }
+    let events = ["--set", "train.tensorboard=true", "--allow-config-change"];
+    let folder = run.join("tensorboard");
+    fs::write(&folder, "mine").unwrap();
+    let says = ["tensorboard", "is a link, or no directory"];
+    fails(checked().args(events), 2, &says);
+    fails(resume(&run).args(events), 2, &says);
+    assert_eq!(fs::read(&folder).unwrap(), b"mine");
     ok(&mut checked());
 }
 
@@ -711,16 +726,23 @@ fn starts_that_failed_do_not_make_a_config_an_edited_one() {
     let run = scratch.path("run");
     let file = config(&scratch, MODELS[0].1);
     ok(train(&file, &run).args(["--set", "train.steps=12"]));
+    let longer = |run: &Path, at: usize, kind: &str| {
+        let mut command = with_fault(resume(run), at, kind);
+        command.args(["--set", "train.steps=16"]).output().unwrap()
+    };
+    let copied = scratch.path("copy");
+    let copy = Command::new("cp").arg("-r").args([&run, &copied]).status();
+    assert!(copy.unwrap().success());
+    let trace = text(&longer(&copied, 0, "trace").stderr);
+    let written = trace.lines().find(|line| line.ends_with("config.partial"));
+    let number = |line: &str| line.strip_prefix("fault ")?.split(':').next()?.parse().ok();
+    let at = written.and_then(number).unwrap();
     // The new config cannot be written.
-    fs::create_dir(run.join("config.partial")).unwrap();
     for _ in 0..3 {
-        let output = with_fault(resume(&run), 0, "trace")
-            .args(["--set", "train.steps=16"])
-            .output()
-            .unwrap();
+        let output = longer(&run, at, "fail");
         assert!(!output.status.success());
+        assert!(text(&output.stderr).contains("could not write"));
     }
-    fs::remove_dir(run.join("config.partial")).unwrap();
     ok(resume(&run).args(["--set", "train.steps=16"]));
     assert_eq!(
         run_dir::read_metrics(&run).unwrap().last().unwrap().step,

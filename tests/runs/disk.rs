@@ -257,12 +257,21 @@ fn a_read_only_run_directory_is_named() {
     let resumed = resume(&directory);
     let mut other = zoo("generate");
     other.arg(&directory).args(["--tokens", "5"]);
+    let checked = |run: &Path| {
+        let mut command = train(&file, run);
+        command.arg("--check");
+        line(&command)
+    };
     let script = format!(
         "mount --bind '{run}' '{run}' && mount -o remount,ro,bind '{run}' || exit 90
          {}; test $? = 2 || exit 91
-         {} >&2 || exit 92",
+         {} >&2 || exit 92
+         {}; test $? = 2 || exit 93
+         {}; test $? = 2 || exit 94",
         line(&resumed),
         line(&other),
+        checked(&directory),
+        checked(&directory.join("new/run")),
         run = directory.display(),
     );
     if let Some(output) = in_namespace(&script) {
@@ -270,6 +279,7 @@ fn a_read_only_run_directory_is_named() {
         assert!(output.status.success(), "{:?}\n{error}", output.status);
         assert!(error.contains("Read-only file system"), "{error}");
         assert!(error.contains("; make it writable"), "{error}");
+        assert!(error.contains("could not create"), "{error}");
     }
     assert_eq!(fs::read(directory.join("metrics.jsonl")).unwrap(), before);
 }

@@ -28,7 +28,7 @@ pub struct Log {
     bytes: u64,
     /// The hasher of these bytes.
     hasher: blake3::Hasher,
-    /// The metadata of the file when this process last wrote it.
+    /// The metadata of the file when this process last knew its content; `None` if the content may have changed since.
     left: Option<Metadata>,
     /// Text that is still to be written.
     pub waiting: String,
@@ -121,19 +121,26 @@ impl Log {
     /// Returns how many of the written bytes are still in the file if another program has changed them.
     pub fn remains(&mut self) -> Result<Option<u64>, Error> {
         let found = fs::symlink_metadata(&self.path).ok();
-        let is_left = |(left, found): (&Metadata, &Metadata)| {
+        if found.as_ref().is_some_and(|found| self.is_as_left(found)) || self.bytes == 0 {
+            return Ok(None);
+        }
+        match self.begins_with(&self.mark())? {
+            true => {
+                self.left = found;
+                Ok(None)
+            }
+            false => Ok(Some(found.map_or(0, |found| found.len().min(self.bytes)))),
+        }
+    }
+
+    /// Whether no program has changed the file `found` since this process last knew its content.
+    fn is_as_left(&self, found: &Metadata) -> bool {
+        self.left.as_ref().is_some_and(|left| {
             files::is_same(left, found)
                 && left.len() == found.len()
                 && left.modified().ok() == found.modified().ok()
                 && files::changed(left) == files::changed(found)
-        };
-        if self.left.as_ref().zip(found.as_ref()).is_some_and(is_left) || self.bytes == 0 {
-            return Ok(None);
-        }
-        match self.begins_with(&self.mark())? {
-            true => Ok(None),
-            false => Ok(Some(found.map_or(0, |found| found.len().min(self.bytes)))),
-        }
+        })
     }
 
     /// Renames what stands in the place of the file if it is no file, such as a directory or a link. Returns a note of
@@ -163,11 +170,19 @@ impl Log {
             return Ok(());
         }
         let mut file = disk::open_to_append(&self.path, self.bytes)?;
+        let is_known = match self.bytes {
+            0 => true,
+            _ => file.metadata().is_ok_and(|found| self.is_as_left(&found)),
+        };
         disk::append(&mut file, &self.path, self.waiting.as_bytes())?;
         self.bytes += self.waiting.len() as u64;
         self.hasher.update(self.waiting.as_bytes());
         self.waiting.clear();
-        self.look();
+        match is_known {
+            true => self.look(),
+            // Another program has changed the file after the last look at it, which the next one finds.
+            false => self.left = None,
+        }
         Ok(())
     }
 
@@ -235,4 +250,43 @@ pub fn whole_lines(path: &Path) -> Result<u64, Error> {
     let bytes = residual_zoo_data::read_file(path)?;
     let end = bytes.iter().rposition(|byte| *byte == b'\n');
     Ok(end.map_or(0, |end| end as u64 + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_between_the_look_and_the_write_is_found_by_the_next_look() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("metrics.jsonl");
+        type Harm = fn(&Path);
+        let harms: [Harm; 3] = [
+            |path| fs::remove_file(path).unwrap(),
+            |path| fs::write(path, "").unwrap(),
+            |path| {
+                let aside = path.with_extension("other");
+                fs::write(&aside, "b\n").unwrap();
+                fs::rename(aside, path).unwrap();
+            },
+        ];
+        for harm in harms {
+            let mut log = Log::new(path.clone());
+            log.rewrite("a\n").unwrap();
+            assert_eq!(log.remains().unwrap(), None);
+            harm(&path);
+            log.waiting = "c\n".into();
+            log.flush().unwrap();
+            assert!(log.remains().unwrap().is_some());
+            log.rewrite("a\nc\n").unwrap();
+            assert_eq!(log.remains().unwrap(), None);
+        }
+        // A change of the time alone is looked at once.
+        fs::write(&path, "a\nc\n").unwrap();
+        let mut log = Log::new(path);
+        log.rewrite("a\nc\n").unwrap();
+        fs::write(&log.path, "a\nc\n").unwrap();
+        assert_eq!(log.remains().unwrap(), None);
+        assert!(log.left.is_some());
+    }
 }

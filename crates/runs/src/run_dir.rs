@@ -21,7 +21,7 @@ use residual_zoo_data::Tokenizer;
 use serde::Serialize;
 
 use crate::checkpoint::{self, free};
-use crate::events::Events;
+use crate::events::{self, Events};
 use crate::lock::{LOCK, Lock};
 use crate::log::{Log, Mark, json_line, whole_lines};
 use crate::{Error, Row, RunConfig, disk};
@@ -35,9 +35,9 @@ mod read;
 mod start;
 
 pub use lost::{check_writable, lost_rows, read_back};
-pub use place::{delete, is_free, is_in_use};
+pub use place::{check_creatable, delete, is_free, is_in_use};
 pub use read::{
-    check_paths, check_tokenizer, read_config, read_data, read_history, read_metrics,
+    check_paths, check_tokenizer, not_trained, read_config, read_data, read_history, read_metrics,
     read_tokenizer, tokenizer_error, wrong_tokenizer,
 };
 pub use start::{DataIdentity, Start, is_config_edited};
@@ -79,6 +79,7 @@ impl RunDir {
     pub fn open(path: &Path) -> Result<Self, Error> {
         disk::create_directories(path)?;
         disk::refuse_linked_directory(&path.join(checkpoint::CHECKPOINTS))?;
+        place::refuse_partials(path)?;
         let directory = Self {
             path: path.into(),
             lock: Lock::take(path)?,
@@ -138,7 +139,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// I/O errors.
+    /// Returns an error if something else stands in the place of the event files, and I/O errors.
     pub fn go_on<C: ModelConfig>(
         &mut self,
         (config, tokenizer, identity): (&RunConfig<C>, &Tokenizer, &DataIdentity),
@@ -146,6 +147,9 @@ impl RunDir {
         [metrics, samples]: [&Mark; 2],
         (rows, logged): (&[Row], usize),
     ) -> Result<(), Error> {
+        if config.train.tensorboard {
+            disk::refuse_linked_directory(&self.path.join(events::FOLDER))?;
+        }
         // The history comes first, so that every change is recorded.
         let history = self.path.join(HISTORY);
         let mut file = disk::open_to_append(&history, whole_lines(&history)?)?;
@@ -219,8 +223,10 @@ impl RunDir {
         };
         self.metrics.waiting.push_str(&json_line(row));
         self.is_here()?;
-        let written = self.mend_metrics(rows);
-        let written = written.and_then(|()| self.metrics.flush());
+        let written = twice(|| {
+            self.mend_metrics(rows)?;
+            self.metrics.flush()
+        });
         let written = written.and_then(|()| match &mut self.events {
             Some(events) => events.log(row),
             None => Ok(()),
@@ -239,8 +245,10 @@ impl RunDir {
         let sample = format!("{SAMPLE}{step}\n{text}\n\n");
         self.samples.waiting.push_str(&sample);
         self.is_here()?;
-        let written = self.mend_samples();
-        let written = written.and_then(|()| self.samples.flush());
+        let written = twice(|| {
+            self.mend_samples()?;
+            self.samples.flush()
+        });
         let written = written.and_then(|()| match &mut self.events {
             Some(events) => events.sample(step, text),
             None => Ok(()),
@@ -256,16 +264,13 @@ impl RunDir {
     /// Returns [`Error::Vanished`] and I/O errors.
     pub fn sync(&mut self, rows: &[Row]) -> Result<[Mark; 2], Error> {
         self.is_here()?;
-        let restored = self.fixed.iter_mut().map(|file| file.restore(&self.path));
-        let notes: Result<Vec<_>, Error> = restored.collect();
-        let notes = notes.map_err(|error| self.explain(error))?;
-        self.notes.extend(notes.into_iter().flatten());
-        let mut synced = self.sync_logs(rows);
-        // Another program may delete a log just before it is synced.
-        let is_gone = |log: &Log| log.mark().bytes > 0 && !log.path.exists();
-        if synced.is_err() && (is_gone(&self.metrics) || is_gone(&self.samples)) {
-            synced = self.sync_logs(rows);
-        }
+        let path = &self.path;
+        let mut fixed = self.fixed.iter_mut();
+        let restored = fixed.try_for_each(|file| {
+            self.notes.extend(twice(|| file.restore(path))?);
+            Ok(())
+        });
+        let synced = restored.and_then(|()| twice(|| self.sync_logs(rows)));
         synced.map_err(|error| self.explain(error))?;
         Ok([self.metrics.mark(), self.samples.mark()])
     }
@@ -384,6 +389,23 @@ impl RunDir {
     }
 }
 
+/// Writes a file of a run, and once more if something else stands in its place: another program may have put it there
+/// after the look at the file and before the write.
+fn twice<T>(mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    use ErrorKind::{AlreadyExists, DirectoryNotEmpty, IsADirectory, NotADirectory, NotFound};
+    let is_of_place = |kind| {
+        matches!(
+            kind,
+            AlreadyExists | DirectoryNotEmpty | IsADirectory | NotADirectory | NotFound
+        )
+    };
+    write().or_else(|error| match &error {
+        Error::Checkpoint { .. } => write(),
+        Error::Io { source, .. } if is_of_place(source.kind()) => write(),
+        _ => Err(error),
+    })
+}
+
 /// Says that a file of `before` bytes was changed, and how many bytes are left.
 fn changed(path: &Path, left: u64, before: u64) -> String {
     let path = path.display();
@@ -421,4 +443,35 @@ fn content_of(path: &Path) -> Result<String, Error> {
 fn json_lines<T: Serialize>(value: &T) -> String {
     let lines = serde_json::to_string_pretty(value);
     lines.unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_is_repeated_once_if_something_else_stands_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config.ron");
+        let mut looks = 0;
+        // Another program makes a directory after the first look.
+        let mut write = || {
+            looks += 1;
+            match looks {
+                1 => fs::create_dir(&path).unwrap(),
+                2 => fs::remove_dir(&path).unwrap(),
+                _ => {}
+            }
+            disk::replace(&path, b"text")
+        };
+        twice(&mut write).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"text");
+        let mut tries = 0;
+        let full = twice(|| {
+            tries += 1;
+            Err::<(), _>(Error::io("write", &path)(ErrorKind::StorageFull.into()))
+        });
+        full.unwrap_err();
+        assert_eq!(tries, 1);
+    }
 }

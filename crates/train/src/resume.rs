@@ -101,13 +101,13 @@ pub(crate) fn check<B: AutodiffBackend, C: ModelConfig>(
 ) -> Result<(), Error> {
     let path = &options.directory;
     let Some(newest) = compared(trainer, corpus, options)?.newest else {
-        return run_dir::check_writable(path, false);
+        return run_dir::check_writable(path, false, trainer.config.train.tensorboard);
     };
     let (journal, _) = load(trainer, &newest.path)?;
     check_step(&newest.path, trainer.progress.step)?;
     let [metrics, samples] = &journal.logs();
     run_dir::read_back(path, trainer.progress.step, [metrics, samples])?;
-    run_dir::check_writable(path, true)
+    run_dir::check_writable(path, true, trainer.config.train.tensorboard)
 }
 
 /// The result of comparing a run with its present start.

@@ -91,6 +91,9 @@ pub fn check<B: AutodiffBackend, C: ModelConfig>(
 ) -> Result<(), Error> {
     check::positive("--peak-tflops", options.peak_tflops.unwrap_or(1.0))?;
     let is_new = run_dir::is_free(&options.directory)?;
+    if is_new {
+        run_dir::check_creatable(&options.directory)?;
+    }
     if is_new && options.init_from.is_none() {
         return sequences(&config, corpus).map(drop);
     }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{HISTORY, METRICS, SAMPLES, changed, read, read_history};
+use super::{HISTORY, METRICS, SAMPLES, changed, place, read, read_history};
 use crate::checkpoint::{self, CHECKPOINTS, STATE};
 use crate::lock::LOCK;
 use crate::log::{Log, Mark};
-use crate::{Error, Row, disk};
+use crate::{Error, Row, disk, events};
 
 /// Reads the rows of the run in `path` up to the step `logged`, the last one with a row at a checkpoint. Adds a note for
 /// each log, `metrics` or `samples`, that no longer begins with its content at that checkpoint. Writes nothing.
@@ -45,12 +45,13 @@ pub fn read_back(
 }
 
 /// Checks that this process may write the files of the run in `path`, which exists. Its `logs` continue unless it starts
-/// over. Writes nothing.
+/// over; with `tensorboard`, it writes event files. Writes nothing.
 ///
 /// # Errors
 ///
 /// Returns an error if something else stands in the place of a file, and an I/O error if writing is not allowed.
-pub fn check_writable(path: &Path, logs: bool) -> Result<(), Error> {
+pub fn check_writable(path: &Path, logs: bool, tensorboard: bool) -> Result<(), Error> {
+    place::refuse_partials(path)?;
     let appended = [LOCK, HISTORY].map(|name| path.join(name));
     appended
         .iter()
@@ -59,7 +60,12 @@ pub fn check_writable(path: &Path, logs: bool) -> Result<(), Error> {
     let logs = if logs { &[METRICS, SAMPLES][..] } else { &[] };
     let logs: Vec<PathBuf> = logs.iter().map(|name| path.join(name)).collect();
     logs.iter().try_for_each(|file| disk::refuse_link(file))?;
-    let directories = [path.to_path_buf(), path.join(CHECKPOINTS)];
+    let mut directories = vec![path.to_path_buf(), path.join(CHECKPOINTS)];
+    if tensorboard {
+        let folder = path.join(events::FOLDER);
+        disk::refuse_linked_directory(&folder)?;
+        directories.push(folder);
+    }
     let there = appended.into_iter().chain(logs).chain(directories);
     for place in there.filter(|place| fs::symlink_metadata(place).is_ok()) {
         residual_zoo_system::files::check_writable(&place).map_err(Error::io("write", &place))?;

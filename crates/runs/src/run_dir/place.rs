@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use residual_zoo_data::is_there;
+use residual_zoo_system::files;
 
 use super::{BEFORE_RESTART, CONFIG, DATA, HISTORY, MEASURED, METRICS, RunDir, SAMPLES, TOKENIZER};
 use crate::checkpoint;
@@ -60,6 +61,39 @@ pub fn is_free(path: &Path) -> Result<bool, Error> {
     }
 }
 
+/// The names without ending of the files that a run replaces. A new version is first written with the ending [`PARTIAL`].
+const REPLACED: [&str; 6] = [
+    "config",
+    "data",
+    "history",
+    "metrics",
+    "samples",
+    "tokenizer",
+];
+const PARTIAL: &str = ".partial";
+
+/// Refuses what stands in the place where a new version of a file of the run is first written, and is no left-over file.
+pub(super) fn refuse_partials(run: &Path) -> Result<(), Error> {
+    let mut partials = REPLACED
+        .iter()
+        .map(|stem| run.join(format!("{stem}{PARTIAL}")));
+    partials.try_for_each(|path| disk::refuse_to_write(&path))
+}
+
+/// Checks that this process may create the directory `path` of a new run, or write there if it exists. Writes nothing.
+///
+/// # Errors
+///
+/// Returns an error if a link or a directory stands in the place of a file, and an I/O error if writing is not allowed.
+pub fn check_creatable(path: &Path) -> Result<(), Error> {
+    refuse_partials(path)?;
+    let checked = std::path::absolute(path).and_then(|absolute| {
+        let existing = absolute.ancestors().find(|path| path.exists());
+        existing.map_or(Ok(()), files::check_writable)
+    });
+    checked.map_err(Error::io("create", path))
+}
+
 /// Refuses a run directory with a file that no run writes.
 fn check_own(run: &Path) -> Result<(), Error> {
     let known = [
@@ -67,8 +101,8 @@ fn check_own(run: &Path) -> Result<(), Error> {
     ];
     let folders = [checkpoint::CHECKPOINTS, events::FOLDER];
     let is_known = |name: &str| known.contains(&name) || folders.contains(&name);
-    let is_partial = |name: &str| match name.strip_suffix(".partial") {
-        Some("config" | "data" | "history" | "metrics" | "samples" | "tokenizer") => true,
+    let is_partial = |name: &str| match name.strip_suffix(PARTIAL) {
+        Some(stem) if REPLACED.contains(&stem) => true,
         Some(name) => name
             .strip_prefix("measured.")
             .is_some_and(|process| process.parse::<u32>().is_ok()),

@@ -7,7 +7,7 @@ use std::path::Path;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{
     Corpus, DataConfig, DataError, Examples, Source, Tokenizer, TokenizerConfig, is_on_hub,
-    is_there,
+    is_there, one_line,
 };
 use residual_zoo_system::Blame as _;
 use serde::Deserialize;
@@ -36,6 +36,10 @@ pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
             true if path.join(HISTORY).is_file() => {
                 format!("has lost its {CONFIG}; restore it, for instance from a backup")
             }
+            true if path.is_file() => match path.extension().is_some_and(|it| it == "ron") {
+                true => not_trained(path),
+                false => "is a file; give a run directory".into(),
+            },
             true => match (checkpoint::step_of(path), path.ancestors().nth(2)) {
                 (Some(step), Some(run)) => format!(
                     "is a checkpoint; give its run, {}, with `--checkpoint {step}`",
@@ -55,6 +59,14 @@ pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
         error @ Error::Parse { .. } => error.then("; restore it, or ", Remedy::AnotherRun),
         error => error,
     })
+}
+
+/// Says that the run file `path` stands in the place of a trained run.
+pub fn not_trained(path: &Path) -> String {
+    let file = one_line(path.display());
+    format!(
+        "is a run file; train it first by `residual-zoo train {file} --run DIR`, and give that DIR"
+    )
 }
 
 /// Reads the tokenizer of the run in `path`.
