@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use residual_zoo_testing::program::{Scratch, fails, ok, run, text, zoo};
+use residual_zoo::data::hash_of_parts;
+use residual_zoo_testing::program::{self, Scratch, fails, ok, run, text, zoo};
 use serde_json::Value;
 
 /// Two runs, the second of which starts from the first; a sweep with a learning rate that diverges; each kind of claim
@@ -236,7 +237,7 @@ fn a_file_that_is_no_file_of_these_runs_is_an_error() {
     let long = "x".repeat(400);
     for (from, to, says) in [
         ("}\n]}\n", "", "restore the file"),
-        (r#"{"format":1"#, r#"{"format":2"#, "has the format 2"),
+        (r#"{"format":2"#, r#"{"format":1"#, "has the format 1"),
         (
             r#""experiment":"published""#,
             r#""experiment":"other""#,
@@ -333,6 +334,20 @@ fn a_file_that_is_no_file_of_these_runs_is_an_error() {
         fs::write(&file, changed).unwrap();
         refused(&[says]);
     }
+    // The keys of two runs of the same seed and model are swapped, or a digit of a loss is changed.
+    let lines: Vec<&str> = good.lines().collect();
+    let of_seed_1 = lines.iter().filter(|line| line.contains(r#""seed":1,"#));
+    let keys = of_seed_1.map(|line| line.split('"').nth(3).unwrap());
+    let keys: Vec<&str> = keys.collect();
+    let swapped = good.replacen(keys[0], "KEY", 1);
+    let swapped = swapped.replacen(keys[1], keys[0], 1);
+    let swapped = swapped.replacen("KEY", keys[1], 1);
+    let later = good.replacen(r#""train_loss":"#, r#""train_loss":1"#, 1);
+    for changed in [swapped, later] {
+        assert_ne!(changed, good);
+        fs::write(&file, changed).unwrap();
+        refused(&["was edited, or moved to another key, after it was written"]);
+    }
     let twice = good.lines().nth(3).unwrap();
     fs::write(&file, good.replacen(twice, &format!("{twice}\n{twice}"), 1)).unwrap();
     refused(&["twice"]);
@@ -386,9 +401,11 @@ fn results_that_do_not_fit_the_config_of_their_run_are_missing() {
         let mut changed = good.clone();
         let runs = changed["runs"].as_array_mut().unwrap();
         let is_whole = |run: &&mut Value| run["point"].is_null() && run["run"] == "base";
-        harm(runs.iter_mut().find(is_whole).unwrap());
+        let run = runs.iter_mut().find(is_whole).unwrap();
+        harm(run);
+        seal(run);
         fs::write(&file, changed.to_string()).unwrap();
-        let done = run(&mut experiment(&scratch, &["--results", "pages"]));
+        let done = program::run(&mut experiment(&scratch, &["--results", "pages"]));
         let shown = text(&done.stdout) + &text(&done.stderr);
         assert!(
             !done.status.success() && shown.contains(says),
@@ -399,6 +416,21 @@ fn results_that_do_not_fit_the_config_of_their_run_are_missing() {
             "{shown}"
         );
     }
+}
+
+/// Gives the line of a run the hash of its content.
+fn seal(run: &mut Value) {
+    let fields = [
+        "key", "until", "run", "seed", "host", "point", "shared", "diverged", "tasks", "measured",
+        "rows",
+    ];
+    let known = fields.iter().filter(|name| !run[**name].is_null());
+    let parts: Vec<String> = known
+        .map(|name| format!("{name:?}:{}", run[*name]))
+        .collect();
+    let line = format!("{{{}}}", parts.join(","));
+    let hash = hash_of_parts("residual-zoo result v1", &[line.as_bytes()]);
+    run["blake3"] = hash.to_hex()[..12].into();
 }
 
 fn last_row(run: &mut Value) -> &mut Value {
@@ -421,7 +453,10 @@ fn results_that_no_run_has_are_harmless() {
             r#""measured":{"=cmd":1,"parameters":1,"perplexity":0.5,"size":7,"#,
         )
         .replace(r#""machine":""#, r#""machine":"<b>|`"#);
-    fs::write(&file, changed).unwrap();
+    let mut changed: Value = serde_json::from_str(&changed).unwrap();
+    let runs = changed["runs"].as_array_mut().unwrap();
+    runs.iter_mut().for_each(seal);
+    fs::write(&file, changed.to_string()).unwrap();
     let done = run(&mut experiment(
         &scratch,
         &["--results", "pages", "--publish", "pages"],

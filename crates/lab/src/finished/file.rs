@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::ops::Not;
 use std::path::Path;
 
-use residual_zoo_data::{DataError, one_line, read_utf8};
+use residual_zoo_data::{DataError, hash_of_parts, one_line, read_utf8};
 use residual_zoo_runs::Row;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -17,7 +17,7 @@ use crate::Error;
 use crate::quantity::QUANTITIES;
 
 /// The version of the format. A file of another version is refused.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// The most bytes of a file.
 const MOST_BYTES: usize = 32 << 20;
 /// The most rows of a run that are written.
@@ -107,6 +107,9 @@ struct Line {
     /// missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rows: Vec<Vec<Option<Number>>>,
+    /// The beginning of the BLAKE3 hash of the line without this field.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    blake3: String,
 }
 
 /// Reads a map, and refuses one that has a key twice: nobody knows which value is meant.
@@ -185,7 +188,7 @@ impl Line {
     fn of((key, until): &Key, run: &FinishedRun, host: usize, draws_train_loss: bool) -> Self {
         let rows = thinned(run, draws_train_loss).into_iter();
         let measured = run.measured.iter();
-        Self {
+        let line = Self {
             key: key.clone(),
             until: *until,
             run: run.run.clone(),
@@ -199,11 +202,22 @@ impl Line {
                 .filter_map(|(name, value)| Some((name.clone(), number(*value)?)))
                 .collect(),
             rows: rows.map(|row| numbers(row, draws_train_loss)).collect(),
+            blake3: String::new(),
+        };
+        Self {
+            blake3: line.hash(),
+            ..line
         }
     }
 
+    /// Hashes a line that has no hash yet.
+    fn hash(&self) -> String {
+        let hash = hash_of_parts("residual-zoo result v1", &[json(self).as_bytes()]);
+        hash.to_hex()[..12].to_owned()
+    }
+
     /// The run, or the first thing that no trained run has.
-    fn read(self, hosts: &[Host]) -> Result<(Key, FinishedRun), String> {
+    fn read(mut self, hosts: &[Host]) -> Result<(Key, FinishedRun), String> {
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if self.key.is_empty() || self.key.len() > MOST_TEXT || !self.key.bytes().all(is_name) {
             return Err(format!("has a run with the key {:?}", self.key));
@@ -249,6 +263,13 @@ impl Line {
             return Err(of_run("whose tokens, FLOPs or seconds fall".into()));
         }
         check_losses(&measured, &rows, self.point).map_err(of_run)?;
+        let written = std::mem::take(&mut self.blake3);
+        if self.hash() != written {
+            return Err(format!(
+                "has a run `{}` that was edited, or moved to another key, after it was written",
+                self.key
+            ));
+        }
         let run = FinishedRun {
             run: self.run,
             seed: self.seed,
