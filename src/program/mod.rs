@@ -124,7 +124,18 @@ pub fn main() -> ExitCode {
             cli::print(completions::completions(shell).trim_end()).map_err(Into::into)
         }
     };
-    cli::report(done)
+    cli::report(done.map_err(of_run_file))
+}
+
+/// Says of a run file of the zoo that it must be trained first where a trained run belongs.
+fn of_run_file(mut error: anyhow::Error) -> anyhow::Error {
+    if let Some(RunError::NoRun { path, problem }) = cli::of_run(&mut error)
+        && !path.exists()
+        && builtin::run_file(path).is_some()
+    {
+        *problem = run_dir::not_trained(path);
+    }
+    error
 }
 
 /// Returns the version, the commit and the backends of this program.
@@ -190,7 +201,7 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
         return Err(ConfigError::new(config.display().to_string(), problem).into());
     }
     let ending = config.extension().unwrap_or_default().to_string_lossy();
-    if TEXTS.contains(&ending.as_ref()) && config.exists() {
+    if cli::TEXTS.contains(&ending.as_ref()) && config.exists() {
         let problem = format!(
             "is a text, but a run file belongs here, or a name that `residual-zoo list runs` shows; give the text with \
              `--data {}`",
@@ -204,7 +215,7 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
     {
         return Ok(RunConfig::parse(text, config)?);
     }
-    let is_text = TEXTS.contains(&ending.as_ref());
+    let is_text = cli::TEXTS.contains(&ending.as_ref());
     if config.symlink_metadata().is_ok()
         || is_text
         || config.extension().is_some_and(|ending| ending == "ron")
@@ -321,9 +332,6 @@ impl fmt::Display for Untrained {
         }
     }
 }
-
-/// Endings of texts, which are not configs.
-const TEXTS: [&str; 6] = ["txt", "md", "jsonl", "gz", "zst", "parquet"];
 
 /// Refuses paths outside of `run` in the data of its config. The user's own options are trusted.
 fn check_paths(run: &Path, data: &DataConfig, own: &DataArgs) -> Result<(), RunError> {

@@ -18,6 +18,14 @@ fn a_name_that_is_nearly_right_is_suggested() {
         ("data.tokenizer=bytes", "did you mean `Bytes`?"),
         ("train.precision=bf16", "did you mean `Bf16`?"),
         ("train.steps=1.5", "the field was 60 before"),
+        (
+            "train.steps=[1]",
+            "expected one whole number from 0, without brackets",
+        ),
+        (
+            "train.min_learning_rate=0",
+            "the field was Ratio(0.1) before",
+        ),
     ] {
         let mut command = zoo("train");
         command.args(["gpt2/smoke", "--check", "--set", setting]);
@@ -33,6 +41,116 @@ fn a_name_that_is_nearly_right_is_suggested() {
         command.args(["gpt2/smoke", "--check", "--tokenizer", tokenizer, "--data"]);
         fails(command.arg(&mine), 2, &[hint]);
     }
+}
+
+#[test]
+fn words_in_the_wrong_place_are_answered_with_their_option() {
+    for (arguments, tip) in [
+        (
+            &["generate", "run", "Once upon"][..],
+            "an option: --prompt 'Once upon'",
+        ),
+        (&["evaluate", "run", "my.txt"], "an option: --task my.txt"),
+        (
+            &["train", "gpt2/smoke", "my.txt"],
+            "an option: --data my.txt",
+        ),
+        (
+            &["train", "gpt2/smoke", "runs/a"],
+            "an option: --run runs/a",
+        ),
+        (
+            &["train", "gpt2/smoke", "--set", "train.steps", "10"],
+            "as one word: --set train.steps=10",
+        ),
+        (
+            &["sweep", "gpt2/smoke", "--over", "train.batch", "1,2"],
+            "as one word: --over train.batch='1,2'",
+        ),
+        (
+            &["sweep", "gpt2/smoke", "--over", "train.batch=[1,2]"],
+            "expected one whole number from 0, without brackets",
+        ),
+        (
+            &["train", "gpt2/smoke", "--data", "TinyShakespeare"],
+            "did you mean `tinyshakespeare`?",
+        ),
+    ] {
+        let done = run(zoo(arguments[0]).args(&arguments[1..]));
+        let error = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{error}");
+        assert!(error.contains(tip), "{tip}: {error}");
+    }
+    // An unknown option is no misplaced word.
+    let done = run(zoo("generate").args(["run", "--prompts"]));
+    let error = text(&done.stderr);
+    assert!(!error.contains("is an option"), "{error}");
+}
+
+#[test]
+fn a_run_file_in_the_place_of_a_trained_run_is_named() {
+    let scratch = Scratch::new();
+    let file = scratch.path("my.ron");
+    fs::write(&file, MODELS[0].1).unwrap();
+    let says = |name: &str| {
+        format!("is a run file; train it first by `residual-zoo train {name} --run DIR`")
+    };
+    for name in ["gpt2/smoke", file.to_str().unwrap()] {
+        for command in ["generate", "plot", "evaluate", "serve"] {
+            fails(zoo(command).arg(name), 2, &[&says(name)]);
+        }
+        let mut from = zoo("train");
+        from.args(["gpt2/smoke", "--check", "--init-from", name]);
+        fails(&mut from, 2, &[&says(name)]);
+    }
+    let other = scratch.file("notes.txt", "x");
+    fails(
+        zoo("plot").arg(&other),
+        2,
+        &["is a file; give a run directory"],
+    );
+}
+
+#[test]
+fn texts_of_other_formats_are_noted() {
+    let scratch = Scratch::new();
+    for (name, marks) in [
+        ("a.csv", "its separators and quotes"),
+        ("a.html", "its tags"),
+    ] {
+        let file = scratch.file(name, "one,two\n".repeat(500));
+        let mut command = zoo("train");
+        command.args(["gpt2/smoke", "--check", "--data"]).arg(&file);
+        let done = run(&mut command);
+        let error = text(&done.stderr);
+        assert!(done.status.success(), "{error}");
+        assert!(
+            error.contains(&format!("{name}` is read as one plain text, with {marks}")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn line_ends_of_windows_are_named_with_their_remedy() {
+    let scratch = Scratch::new();
+    let lines = "the king\nis here\n";
+    let unix = scratch.file("unix.txt", lines.repeat(200));
+    let windows = scratch.file("windows.txt", lines.replace('\n', "\r\n"));
+    let path = scratch.path("run");
+    let mut first = zoo("train");
+    first.args(["gpt2/smoke", "--no-tui", "--set", "train.steps=2", "--data"]);
+    ok(first
+        .arg(&unix)
+        .args(["--tokenizer", "chars", "--run"])
+        .arg(&path));
+    let mut evaluate = zoo("evaluate");
+    evaluate.arg(&path).arg("--task").arg(&windows);
+    fails(
+        &mut evaluate,
+        2,
+        &["end as on Windows: convert it by `tr -d '\\r' < OLD > NEW`"],
+    );
 }
 
 #[test]

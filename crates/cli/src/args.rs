@@ -10,7 +10,7 @@ use residual_zoo_core::{ConfigError, Precision};
 use residual_zoo_data::Source as Data;
 use residual_zoo_data::{DataConfig, ImagesConfig, SyntheticConfig, TokenizerConfig, is_on_hub};
 use residual_zoo_drive::Place;
-use residual_zoo_runs::{Choice, names_of};
+use residual_zoo_runs::{Choice, did_you_mean, names_of};
 use residual_zoo_train::dashboard::Display;
 
 /// The backend to compute on.
@@ -117,6 +117,9 @@ pub struct CheckpointArgs {
     pub checkpoint: Choice,
 }
 
+/// The endings of texts.
+pub const TEXTS: [&str; 6] = ["txt", "md", "jsonl", "gz", "zst", "parquet"];
+
 /// The training data.
 #[derive(Args, Debug, Clone)]
 pub struct DataArgs {
@@ -151,8 +154,9 @@ impl DataArgs {
             let is_known = ["tinyshakespeare", "synthetic"].contains(&name.as_str());
             // A link to nothing is told when it is opened.
             if !is_known && !exists(name.as_ref()) && !Path::new(name).is_symlink() {
+                let meant = did_you_mean(name, ["tinyshakespeare", "synthetic"].iter());
                 let problem = format!(
-                    "`{name}` does not exist; give a file, a directory, hf://datasets/OWNER/NAME/PATH, tinyshakespeare or \
+                    "`{name}` does not exist{meant}; give a file, a directory, hf://datasets/OWNER/NAME/PATH, tinyshakespeare or \
                      synthetic"
                 );
                 return Err(ConfigError::new("--data", problem));

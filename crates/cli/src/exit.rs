@@ -1,6 +1,5 @@
-//! The start and the end of a program: options, exit codes and signals.
+//! The end of a program: exit codes and signals.
 
-use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -20,47 +19,6 @@ use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::{is_open, restore_terminal, suspend_screen};
 
 use crate::arguments;
-
-/// Parses the options of a program. Returns an exit code if they are wrong or only ask for help. An error quotes
-/// arguments, so it is printed without control characters.
-///
-/// # Errors
-///
-/// The exit code.
-pub fn options<P: clap::Parser>() -> Result<P, ExitCode> {
-    let command = with_negative_numbers(P::command());
-    let parsed = command.try_get_matches();
-    let format = |error: clap::Error| error.format(&mut P::command());
-    let error = match parsed.and_then(|all| P::from_arg_matches(&all).map_err(format)) {
-        Ok(options) => return Ok(options),
-        Err(error) => error,
-    };
-    if error.use_stderr() {
-        warn(error.render().to_string().trim_end());
-        return Err(ExitCode::from(2));
-    }
-    let printed = error.print().and_then(|()| std::io::stdout().flush());
-    Err(match printed {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            let failed = RunError::io("write", "standard output".as_ref());
-            report(Err(Error::from(failed(error)).into()))
-        }
-        _ => ExitCode::SUCCESS,
-    })
-}
-
-/// Lets options have negative numbers, so that their own parsers can refuse these. Otherwise clap calls -1 an unexpected
-/// argument.
-fn with_negative_numbers(command: clap::Command) -> clap::Command {
-    let command =
-        command.mut_args(
-            |arg| match arg.get_action().takes_values() && !arg.is_positional() {
-                true => arg.allow_negative_numbers(true),
-                false => arg,
-            },
-        );
-    command.mut_subcommands(with_negative_numbers)
-}
 
 /// Returns the exit code of a program. An error is one line on standard error. Its code is 2 if the request cannot be
 /// fulfilled, for example because the output cannot be written there. Its code is 1 if the machine or the run failed,
@@ -98,7 +56,7 @@ fn set_remedies(error: &mut anyhow::Error) {
 }
 
 /// Returns the error of a run, if it is one.
-fn of_run(error: &mut anyhow::Error) -> Option<&mut RunError> {
+pub fn of_run(error: &mut anyhow::Error) -> Option<&mut RunError> {
     if error.is::<RunError>() {
         error.downcast_mut()
     } else if error.is::<DriveError>() {

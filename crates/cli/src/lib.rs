@@ -12,14 +12,16 @@ mod shell;
 mod sweep;
 mod text;
 mod trial;
+mod usage;
 
 pub use residual_zoo_system::console::warn;
 
 pub use args::{
-    BackendArgs, CheckpointArgs, DataArgs, DisplayArgs, PlaceArgs, number, parsed, refuse_doubled,
+    BackendArgs, CheckpointArgs, DataArgs, DisplayArgs, PlaceArgs, TEXTS, number, parsed,
+    refuse_doubled,
 };
 pub use compare::CompareArgs;
-pub use exit::{options, report, stop_on_signal};
+pub use exit::{of_run, report, stop_on_signal};
 pub use experiment::{ExperimentArgs, Source, chosen_scale, experiment_main};
 pub use jobs::JobsArgs;
 pub use residual_zoo_report::wrapped;
@@ -27,5 +29,6 @@ pub use settings::start;
 pub use shell::{arguments, command, example, quoted, quoted_path};
 pub use sweep::SweepArgs;
 pub use text::{fitted, print};
+pub use usage::options;
 
 pub(crate) use text::{verdict, write};

@@ -112,10 +112,10 @@ impl Corpus {
     ) -> Result<Self, DataError> {
         let names = paths.iter().map(|path| path.as_ref().display().to_string());
         let name = names.collect::<Vec<_>>().join(", ");
-        let left_out = text::left_out(paths)?;
+        let of_files = text::notes(paths)?;
         let text = config.text(paths);
         let corpus = Self::of_text(config, name, &text, on_failure, progress)?;
-        let notes: Vec<String> = left_out.into_iter().chain(corpus.note).collect();
+        let notes: Vec<String> = of_files.into_iter().chain(corpus.note).collect();
         Ok(Self {
             note: (!notes.is_empty()).then(|| notes.join("; ")),
             ..corpus

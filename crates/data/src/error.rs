@@ -188,9 +188,12 @@ pub enum DataError {
     },
     /// A text contains a character or word that the tokenizer does not know.
     #[error(
-        "the tokenizer does not know the {unit} {symbol:?} (it knows {}); \
-         remove it from the text, or train with a byte-level tokenizer",
-        counted(vocab_size, unit)
+        "the tokenizer does not know the {unit} {symbol:?} (it knows {}); {}",
+        counted(vocab_size, unit),
+        match symbol.as_str() {
+            "\r" => "lines of the text end as on Windows: convert it by `tr -d '\\r' < OLD > NEW`",
+            _ => "remove it from the text, or train with a byte-level tokenizer",
+        }
     )]
     UnknownSymbol {
         /// The character or word, truncated to 40 characters.

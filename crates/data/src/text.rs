@@ -84,15 +84,31 @@ pub(crate) fn texts_at(path: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(files_at(path)?.texts)
 }
 
-/// Returns one line for the user about files that are left out of the directories among `paths`, if there are any.
+/// Returns one line for the user about a file of another format, which is read as one text with its marks.
+fn marked_up(path: &Path) -> Option<String> {
+    let ending = Compression::of(path).0;
+    let marks = match ending.as_str() {
+        "csv" | "tsv" | "json" => "its separators and quotes",
+        "html" | "htm" | "xml" => "its tags",
+        _ => return None,
+    };
+    let path = path.display();
+    Some(format!(
+        "`{path}` is read as one plain text, with {marks}; to train on the texts in it, write them as JSON lines (.jsonl)"
+    ))
+}
+
+/// Returns one line for the user about files that are left out of the directories among `paths`, and about files of
+/// other formats, if there are any.
 ///
 /// # Errors
 ///
 /// A path that cannot be read.
-pub(crate) fn left_out(paths: &[impl AsRef<Path>]) -> Result<Option<String>, DataError> {
+pub(crate) fn notes(paths: &[impl AsRef<Path>]) -> Result<Option<String>, DataError> {
     let mut notes = Vec::new();
     for path in paths {
         notes.extend(files_at(path.as_ref())?.note());
+        notes.extend(marked_up(path.as_ref()));
     }
     Ok((!notes.is_empty()).then(|| notes.join("; ")))
 }

@@ -67,9 +67,10 @@ impl<M: ModelConfig> RunConfig<M> {
                     in_plain_words(&error.inner().to_string())
                 )
             }
-            _ => {
+            before => {
                 let message = error.to_string();
-                of_unknown_name(&message).unwrap_or_else(|| in_plain_words(&message))
+                let of_name = of_unknown_name(&message);
+                of_name.unwrap_or_else(|| in_plain_words(&message) + &named_number(&before))
             }
         })?;
         let mut tree = serde_json::to_value(&set).map_err(|error| error.to_string())?;
@@ -232,6 +233,17 @@ fn lacks_names(given: &Value, made: &Value) -> bool {
             .iter()
             .any(|(name, given)| made.get(name).is_some_and(|made| lacks_names(given, made))),
         _ => false,
+    }
+}
+
+/// Says what a field was whose value is a number with a name, such as `Ratio(0.1)`; empty for other values.
+fn named_number(before: &Value) -> String {
+    let fields = before.as_object().filter(|fields| fields.len() == 1);
+    match fields.and_then(|fields| fields.iter().next()) {
+        Some((name, number @ Value::Number(_))) => {
+            format!("; the field was {name}({number}) before")
+        }
+        _ => String::new(),
     }
 }
 

@@ -77,9 +77,17 @@ pub(crate) fn of_composition(field: &str) -> &'static str {
 
 /// Rewrites a message of `serde` or `ron` without the names of Rust's types.
 pub(crate) fn in_plain_words(message: &str) -> String {
-    const WORDS: [(&str, &str); 20] = [
+    const WORDS: [(&str, &str); 22] = [
         ("expected path string", "expected text"),
         ("expected string or map", "expected a name, or `Name(…)`"),
+        (
+            "invalid type: sequence, expected usize",
+            "expected one whole number from 0, without brackets",
+        ),
+        (
+            "invalid type: sequence, expected f64",
+            "expected one number, without brackets",
+        ),
         ("expected usize", "expected a whole number from 0"),
         ("expected u64", "expected a whole number from 0"),
         ("expected u8", "expected a whole number from 0 to 255"),
