@@ -10,7 +10,7 @@ use residual_zoo::drive::Trial;
 use residual_zoo::drive::{Basis, basis_notes, check_precision, measure_rates};
 use residual_zoo::experiment::estimate_memory;
 use residual_zoo::lab::{Error, PlannedRun, long_warm_ups};
-use residual_zoo::report::{Cell, Column, Table, bytes, si};
+use residual_zoo::report::{Cell, Column, Table, bytes, flops_per_second, si};
 use residual_zoo::train::Interrupter;
 use residual_zoo::{RunConfig, builtin};
 use residual_zoo_system::counted;
@@ -305,9 +305,9 @@ fn speed(
         (None, None) => {
             let rate = measure_rates(kind, gpu, precision)?.product;
             let line = format!(
-                "Times are at the full rate of matrix products on this machine, {} FLOP/s as just measured beside its other \
+                "Times are at the full rate of matrix products on this machine, {} as just measured beside its other \
                  work; a real run takes longer. --tflops sets another rate.",
-                si(rate)
+                flops_per_second(rate)
             );
             (Speed::Flops(rate), line)
         }

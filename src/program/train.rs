@@ -15,7 +15,7 @@ use residual_zoo::drive::{
 };
 use residual_zoo::report::{duration, si};
 use residual_zoo::runs::{Choice, checkpoint, run_dir, vocabulary};
-use residual_zoo::train::dashboard::{Display, Title, Unit, describe_loss};
+use residual_zoo::train::dashboard::{Display, Title, Unit, at_step, describe_loss};
 use residual_zoo::train::team::{self, Team};
 use residual_zoo::train::{FirstWeights, Interrupter, RunOptions, Summary};
 use residual_zoo::{ModelConfig, RunConfig, Zoo};
@@ -414,10 +414,8 @@ fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
     let above = above.unwrap_or_default();
     // A stop is seldom at a validation step.
     let last = if step == Some(row.step) { "" } else { "last " };
-    format!(
-        "{end}: {last}validation loss at step {} {shown}{above}",
-        row.step
-    )
+    let shown = at_step(&shown, row.step);
+    format!("{end}: {last}validation loss {shown}{above}")
 }
 
 /// Returns a note about a run that sets no precision, on a backend without products in f32.

@@ -44,7 +44,7 @@ mod width;
 mod tests;
 
 pub use chart::{Axis, Chart, Reference, Scale, Series, Style};
-pub use number::{bytes, duration, si, sig};
+pub use number::{bytes, duration, flops_per_second, si, sig};
 pub use page::{MARK, Picture, Report, Section};
 pub use table::{Cell, Column, Table, Tone, csv};
 pub use width::{wrap, wrapped};

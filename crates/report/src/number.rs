@@ -15,6 +15,13 @@ pub fn si(value: f64) -> String {
     trim(format!("{mantissa:.*}", decimals(mantissa, 3))) + PREFIXES[prefix]
 }
 
+/// Writes a rate of computation, such as `23.8 GFLOP/s`.
+pub fn flops_per_second(rate: f64) -> String {
+    let shown = si(rate);
+    let number = shown.trim_end_matches(char::is_alphabetic);
+    format!("{number} {}FLOP/s", &shown[number.len()..])
+}
+
 /// Writes a number of bytes with its unit: `73.9 MiB`, from 1024 MiB on `1.50 GiB`.
 pub fn bytes(value: f64) -> String {
     let mebibytes = value / f64::from(1 << 20);

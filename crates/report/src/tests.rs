@@ -1,6 +1,6 @@
 use crate::domain::Domain;
 use crate::labels::spread;
-use crate::number::{label, tick_labels};
+use crate::number::{flops_per_second, label, tick_labels};
 use crate::series::thin;
 use crate::*;
 
@@ -143,6 +143,14 @@ fn log_ticks_are_decades_or_1_2_5() {
     assert_eq!(log(2.4, 4.1), ["2.5", "3.0", "3.5", "4.0"]);
     assert_eq!(log(3.0, 45.0), ["5", "10", "20"]);
     assert_eq!(log(1e12, 1e20), ["10¹²", "10¹⁴", "10¹⁶", "10¹⁸", "10²⁰"]);
+}
+
+#[test]
+fn rates_have_a_space_before_their_unit() {
+    assert_eq!(flops_per_second(23.84e9), "23.8 GFLOP/s");
+    assert_eq!(flops_per_second(472e12), "472 TFLOP/s");
+    assert_eq!(flops_per_second(12.0), "12 FLOP/s");
+    assert_eq!(flops_per_second(0.0), "0 FLOP/s");
 }
 
 #[test]

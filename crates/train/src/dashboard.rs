@@ -22,7 +22,7 @@ use burn_train::renderer::{
     MetricState, MetricsRenderer, MetricsRendererTraining, ProgressType, TrainingProgress,
 };
 use residual_zoo_data::{Corpus, Examples};
-use residual_zoo_report::si;
+use residual_zoo_report::{flops_per_second, si};
 use residual_zoo_runs::Row;
 
 use self::log::Log;
@@ -274,7 +274,7 @@ impl Dashboard {
         train(GRADIENT_NORM, row.grad_norm, &|norm| format!("{norm:.3}"));
         train(LEARNING_RATE, row.lr, &|lr| format!("{lr:.2e}"));
         train(unit.speed(), row.tokens_per_second, &|rate| {
-            format!("{}, {}FLOP/s", si(rate), si(rate * flops_per_token))
+            format!("{}, {}", si(rate), flops_per_second(rate * flops_per_token))
         });
         train(UTILISATION, row.mfu, &|mfu| format!("{:.1} %", 100.0 * mfu));
         let mebibytes = row.memory.map(|bytes| bytes as f64 / (1 << 20) as f64);
@@ -351,6 +351,14 @@ pub fn describe_loss(loss: f64, accuracy: Option<f64>, unit: Unit) -> String {
     }
 }
 
+/// Adds the step to a loss that [`describe_loss`] describes, before what is in brackets: a narrow terminal cuts the end.
+pub fn at_step(loss: &str, step: usize) -> String {
+    match loss.split_once(" (") {
+        Some((loss, more)) => format!("{loss} at step {step} ({more}"),
+        None => format!("{loss} at step {step}"),
+    }
+}
+
 fn id(name: &str) -> MetricId {
     MetricId::new(Arc::new(name.to_string()))
 }
@@ -405,6 +413,8 @@ mod tests {
             "1.0000 (accuracy 50.0 %)"
         );
         assert_eq!(describe_loss(1.0, None, Unit::Images), "1.0000");
+        assert_eq!(at_step("1.0000", 5), "1.0000 at step 5");
+        assert_eq!(at_step("1.0000 (a, b)", 5), "1.0000 at step 5 (a, b)");
         for loss in [0.0, 11.0, 13.0, 300.0, 9999.0] {
             assert!(
                 describe_loss(loss, Some(1.0), Unit::Tokens(Some(1.0)))

@@ -12,7 +12,7 @@ use ratatui::widgets::{Axis, Chart, Dataset, GraphType, LineGauge, Paragraph};
 
 use super::axis::{ValueAxis, step_ticks};
 use super::rows::{Metric, Reached};
-use super::{Activity, LOSS, Pace, Unit};
+use super::{Activity, LOSS, Pace, Unit, at_step};
 use residual_zoo_report::{duration, si};
 
 const TRAIN: Color = Color::Cyan;
@@ -228,7 +228,7 @@ fn numbers(state: &State) -> Vec<String> {
     // All other values are of the last row.
     let newest = shown(0).map(|(_, (_, step))| *step).max();
     let valid = shown(1).map(|(name, (value, step))| match newest > Some(*step) {
-        true => format!("valid {name} {value} at step {step}"),
+        true => format!("valid {name} {}", at_step(value, *step)),
         false => format!("valid {name} {value}"),
     });
     train.chain(valid).collect()
