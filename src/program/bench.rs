@@ -26,7 +26,8 @@ const DEFAULT: &str = "gpt2/bench";
 ///
 /// Medians of the data, the forward pass, the backward pass and the optimizer after a warmup, for every model and every
 /// backend that is compiled in. Two columns are estimates of the shortest possible step. `products` is the time of its
-/// matrix products at the speed of a large product. `traffic` is the time to write and read the peak memory once.
+/// matrix products at the speed of a large product. `traffic` is the time to write and read the peak memory once. A line
+/// for each model names the operations for which the backend has no fast form.
 #[derive(Args, Debug)]
 #[command(mut_arg("backend", |arg| arg.help(
     "The backend to time [default: all that are compiled in]"
@@ -125,7 +126,11 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
                 }
             };
             let step = 1e3 * bench.time.step;
-            warn(&format!("{model} on {kind}: {step:.1} ms a step"));
+            let plain = match &bench.time.plain[..] {
+                [] => String::new(),
+                plain => format!("; without a fast form: {}", plain.join(", ")),
+            };
+            warn(&format!("{model} on {kind}: {step:.1} ms a step{plain}"));
             lines.push(Line {
                 model: model.clone(),
                 backend: kind.to_string(),
@@ -253,6 +258,7 @@ mod tests {
             tokens_per_second: 0.0,
             flops_per_second: 0.0,
             parameters: 1,
+            plain: Vec::new(),
         };
         let rates = Rates {
             product: 1.0,

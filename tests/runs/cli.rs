@@ -458,6 +458,19 @@ fn bench_writes_its_figures_as_json() {
         assert!(lines[0][key].as_f64().unwrap() > 0.0, "{key}: {lines}");
     }
     assert!(lines[0]["peak_memory"].as_u64() > Some(10_000), "{lines}");
+    // Flex has a fast form of each operation of GPT-2; the environment variable turns them off.
+    let is_plain = std::env::var_os("RESIDUAL_ZOO_OPS").is_some_and(|forms| forms == "plain");
+    let plain = lines[0]["plain"].as_array().unwrap();
+    assert_eq!(plain.is_empty(), !is_plain, "{lines}");
+    let mut command = bench(&[]);
+    let done = run(command.env("RESIDUAL_ZOO_OPS", "plain"));
+    let told = text(&done.stderr);
+    assert!(
+        told.contains(
+            "without a fast form: AdamW, GELU, attention, log Z, norm, norm of the gradients"
+        ),
+        "{told}"
+    );
     let head: Vec<&str> = shown
         .lines()
         .filter(|line| !line.is_empty())

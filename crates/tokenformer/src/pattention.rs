@@ -3,6 +3,7 @@
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_core::ops::forms::plain;
 use residual_zoo_core::{Activation, normal, project, widen};
 use residual_zoo_kernels as kernels;
 
@@ -129,7 +130,8 @@ impl<B: Backend> Pattention<B> {
             activation: self.activation.into(),
             eps: self.eps,
         };
-        kernels::theta(theta, a, self.tau.val()).unwrap_or_else(|a| self.theta_plain(widen(a)))
+        kernels::theta(theta, a, self.tau.val())
+            .unwrap_or_else(|a| self.theta_plain(widen(plain("Θ", a))))
     }
 
     /// [`theta`](Self::theta), term by term.

@@ -6,6 +6,7 @@ use std::time::Instant;
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use residual_zoo_core::ops::forms::recorded;
 use residual_zoo_core::ops::precision::matmul;
 use residual_zoo_core::ops::profile;
 use residual_zoo_core::{ConfigError, ModelConfig};
@@ -41,6 +42,9 @@ pub struct StepTime {
     pub flops_per_second: f64,
     /// Number of parameters of the model.
     pub parameters: usize,
+    /// The operations that ran in their plain form, for which the backend has no fast one.
+    #[serde(default)]
+    pub plain: Vec<String>,
 }
 
 /// The maximum rates of a device.
@@ -122,10 +126,14 @@ pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
     // A GPU works on one part while the next is prepared, unless something waits between them. So whole steps are
     // timed by themselves.
     let (mut whole, mut times) = (Vec::new(), Vec::new());
-    for _ in 0..steps {
-        whole.push(time_whole_step(&mut trainer)?);
-        times.push(time_parts(&mut trainer)?);
-    }
+    let (timed, plain) = recorded(|| {
+        for _ in 0..steps {
+            whole.push(time_whole_step(&mut trainer)?);
+            times.push(time_parts(&mut trainer)?);
+        }
+        Ok::<_, Error>(())
+    });
+    timed?;
     if let Some(path) = std::env::var_os("RESIDUAL_ZOO_PROFILE") {
         let recorded = profile(Path::new(&path), || time_whole_step(&mut trainer));
         let problem = |problem| ConfigError::new("RESIDUAL_ZOO_PROFILE", problem);
@@ -144,6 +152,7 @@ pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
         tokens_per_second: trainer.tokens_per_step() as f64 / step,
         flops_per_second: trainer.step_flops() / step,
         parameters: trainer.config.model.cost(vocabulary(corpus)).params.total(),
+        plain: plain.into_iter().map(str::to_owned).collect(),
     })
 }
 

@@ -7,6 +7,8 @@ use burn::tensor::{Tensor, activation, backend::Backend};
 use residual_zoo_kernels as kernels;
 use serde::{Deserialize, Serialize};
 
+use super::forms::plain;
+
 /// The activation of a feed-forward network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Activation {
@@ -48,7 +50,8 @@ pub fn relu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
 /// GELU, tanh approximation (Hendrycks and Gimpel, "Gaussian error linear units", 2016):
 /// ½ x (1 + tanh u) with u = √(2/π) (x + 0.044715 x³).
 pub fn gelu_tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-    kernels::activation(kernels::Activation::GeluTanh, x).unwrap_or_else(gelu_tanh_plain)
+    kernels::activation(kernels::Activation::GeluTanh, x)
+        .unwrap_or_else(|x| gelu_tanh_plain(plain("GELU", x)))
 }
 
 /// [`gelu_tanh`] as x · σ(2u), which is equal because ½ (1 + tanh u) = σ(2u), and takes fewer passes over memory.
@@ -60,7 +63,8 @@ pub fn gelu_tanh_plain<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B,
 
 /// GELU: ½ x (1 + erf(x / √2)).
 pub fn gelu_erf<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-    kernels::activation(kernels::Activation::GeluErf, x).unwrap_or_else(gelu_erf_plain)
+    kernels::activation(kernels::Activation::GeluErf, x)
+        .unwrap_or_else(|x| gelu_erf_plain(plain("GELU", x)))
 }
 
 /// [`gelu_erf`], term by term, from operations that every backend differentiates exactly.

@@ -5,6 +5,7 @@ use burn::nn::DropoutConfig;
 use burn::tensor::{Bool, Distribution, Int, Tensor, TensorData, backend::Backend};
 use residual_zoo_kernels as kernels;
 
+use super::forms::plain;
 use super::precision::{matmul, narrow, widen};
 use crate::{Cache, Seen};
 
@@ -211,7 +212,7 @@ impl DotAttention {
         }
         let qkv = narrow(qkv);
         kernels::packed_attention(self.kernel(&qkv), qkv)
-            .unwrap_or_else(|qkv| self.plain(unpack(qkv)))
+            .unwrap_or_else(|qkv| self.plain(unpack(plain("attention", qkv))))
     }
 
     /// Attends with q, k and v of the new positions, `[batch, heads, new, d]` each; returns the same shape. With a
@@ -223,7 +224,8 @@ impl DotAttention {
     ) -> Tensor<B, 4> {
         let attend = |qkv: [Tensor<B, 4>; 3]| {
             let qkv = qkv.map(narrow);
-            kernels::attention(self.kernel(&qkv[0]), qkv).unwrap_or_else(|qkv| self.plain(qkv))
+            kernels::attention(self.kernel(&qkv[0]), qkv)
+                .unwrap_or_else(|qkv| self.plain(plain("attention", qkv)))
         };
         match cache {
             Some(cache) => cache.attend(qkv, attend),

@@ -3,6 +3,8 @@
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 
+use super::forms;
+
 /// The normalised batch, and the mean and the variance Σ (x − mean)² / rows of each channel.
 pub type Normed<B> = kernels::Normed<B>;
 
@@ -15,8 +17,10 @@ pub fn batch_norm<B: Backend>(
     gamma: Tensor<B, 2>,
     beta: Tensor<B, 2>,
 ) -> Normed<B> {
-    kernels::batch_norm(eps, x, gamma, beta)
-        .unwrap_or_else(|[x, gamma, beta]| plain(eps, x, gamma, beta))
+    kernels::batch_norm(eps, x, gamma, beta).unwrap_or_else(|inputs| {
+        let [x, gamma, beta] = forms::plain("batch norm", inputs);
+        plain(eps, x, gamma, beta)
+    })
 }
 
 /// [`batch_norm`], term by term.

@@ -3,6 +3,7 @@
 use burn::tensor::{Int, Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 
+use super::forms::plain;
 use super::precision::widen;
 
 /// Cross-entropy of a batch and the size of its normaliser.
@@ -85,7 +86,7 @@ pub fn log_z_and_target<B: Backend>(
     targets: Tensor<B, 1, Int>,
 ) -> Tensor<B, 2> {
     kernels::log_z_and_target(logits, targets.clone())
-        .unwrap_or_else(|logits| log_z_and_target_plain(widen(logits), targets))
+        .unwrap_or_else(|logits| log_z_and_target_plain(widen(plain("log Z", logits)), targets))
 }
 
 /// [`log_z_and_target`], term by term.

@@ -3,10 +3,15 @@
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 
+use super::forms;
+
 /// Aᵀ H for each position: A `[batch, time, n, m]`, or `[1, 1, n, m]` for all positions, and H `[batch, time, n, d]`
 /// to `[batch, time, m, d]`.
 pub fn mix<B: Backend>(a: Tensor<B, 4>, h: Tensor<B, 4>) -> Tensor<B, 4> {
-    kernels::mix(a, h).unwrap_or_else(|[a, h]| plain(a, h))
+    kernels::mix(a, h).unwrap_or_else(|inputs| {
+        let [a, h] = forms::plain("sums of streams", inputs);
+        plain(a, h)
+    })
 }
 
 /// [`mix`], stream by stream. A product may [round its factors](super::precision::product_roundoff), but streams are

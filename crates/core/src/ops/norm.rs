@@ -5,6 +5,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 use serde::{Deserialize, Serialize};
 
+use super::forms::plain;
 use super::precision::widen;
 use crate::{Cost, product_of_parts};
 
@@ -93,7 +94,8 @@ impl<B: Backend> Norm<B> {
             return x;
         }
         let [gamma, beta] = [&self.gamma, &self.beta].map(|p| p.as_ref().map(Param::val));
-        kernels::norm(self.kernel(), widen(x), gamma, beta).unwrap_or_else(|x| self.plain(x))
+        kernels::norm(self.kernel(), widen(x), gamma, beta)
+            .unwrap_or_else(|x| self.plain(plain("norm", x)))
     }
 
     /// Normalises x `[batch, time, n · d_in]`, then multiplies each group of `d_in` features by w `[d_in, d_out]`:

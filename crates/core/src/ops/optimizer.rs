@@ -4,10 +4,12 @@ use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 pub use residual_zoo_kernels::{AdamW, Due, State};
 
+use super::forms::plain;
+
 /// Takes one AdamW step of each parameter. Returns x, m and v after it.
 pub fn adamw<B: Backend>(steps: Vec<Due<B>>) -> Vec<[Tensor<B, 1>; 3]> {
     kernels::adamw(steps).unwrap_or_else(|steps| {
-        let after = steps
+        let after = plain("AdamW", steps)
             .into_iter()
             .map(|(step, state)| adamw_plain(step, state));
         after.collect()
@@ -44,7 +46,9 @@ pub fn sgd<B: Backend>(
 /// Σ x_i² over all elements of all `parts` `[count]`, as `[1]`.
 pub fn sum_of_squares<B: Backend>(parts: Vec<Tensor<B, 1>>, device: &B::Device) -> Tensor<B, 1> {
     kernels::sum_of_squares(parts).unwrap_or_else(|parts| {
-        let squares = parts.into_iter().map(|x| x.square().sum());
+        let squares = plain("norm of the gradients", parts)
+            .into_iter()
+            .map(|x| x.square().sum());
         squares.fold(Tensor::zeros([1], device), |sum, part| sum + part)
     })
 }

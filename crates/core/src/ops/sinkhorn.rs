@@ -3,10 +3,13 @@
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 
+use super::forms;
+
 /// Divides the positive matrices `m` `[batch, time, n, n]` by sums plus `eps`, `steps` times: by sums of columns, of
 /// rows, of columns, …
 pub fn sinkhorn<B: Backend>(m: Tensor<B, 4>, steps: usize, eps: f64) -> Tensor<B, 4> {
-    kernels::sinkhorn(kernels::Sinkhorn { steps, eps }, m).unwrap_or_else(|m| plain(m, steps, eps))
+    kernels::sinkhorn(kernels::Sinkhorn { steps, eps }, m)
+        .unwrap_or_else(|m| plain(forms::plain("Sinkhorn", m), steps, eps))
 }
 
 /// [`sinkhorn`], step by step.
