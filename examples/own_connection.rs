@@ -18,7 +18,7 @@ use residual_zoo::train::{RunOptions, dashboard::Display, run};
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo::core::{
-    Branch, ConfigError, Connection, Cost, Design, F, Plain, Sites, Stream, check,
+    Branch, BranchFn, ConfigError, Connection, Cost, Design, Plain, Sites, Stream, check,
 };
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub struct Mine<B: Backend> {
 }
 
 impl<B: Backend> Connection<B> for Mine<B> {
-    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let x = stream.x;
         // At x_0, the stream carries nothing yet.
         let before = stream.carried.first().unwrap_or(&x).clone();

@@ -32,7 +32,7 @@ const DEFAULT: &str = "gpt2/bench";
 #[command(mut_arg("backend", |arg| arg.help(
     "The backend to time [default: all that are compiled in]"
 )))]
-pub struct Options {
+pub struct BenchArgs {
     /// Run files of the models to time [default: GPT-2 with 10.7M parameters, batch 8 × 256]
     configs: Vec<PathBuf>,
     /// Set a field of every model's run, such as train.batch=4; repeat it for several
@@ -67,7 +67,7 @@ struct Line {
     bench: Bench,
 }
 
-pub fn bench(options: Options) -> anyhow::Result<()> {
+pub fn bench(options: BenchArgs) -> anyhow::Result<()> {
     cli::refuse_doubled("--steps", "train.steps", &options.set)?;
     let configs = match options.configs.is_empty() {
         true => vec![DEFAULT.into()],

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use residual_zoo::cli::{self, CompareArgs};
+use residual_zoo::cli;
 use residual_zoo::experiment;
 
 use super::{name_of, read_set};
@@ -14,7 +14,7 @@ use super::{name_of, read_set};
 /// needed, about two minutes on two CPU cores. Ctrl-C stops and saves. The same command continues and skips
 /// finished models.
 #[derive(Args)]
-pub struct Options {
+pub struct CompareArgs {
     /// The run files to compare; they must have the same data and budget [default: the files of compare/ in
     /// `residual-zoo list runs`]
     configs: Vec<PathBuf>,
@@ -24,10 +24,10 @@ pub struct Options {
     #[arg(long, conflicts_with = "configs")]
     connections: bool,
     #[command(flatten)]
-    options: CompareArgs,
+    options: cli::CompareArgs,
 }
 
-pub fn compare(mut options: Options) -> anyhow::Result<()> {
+pub fn compare(mut options: CompareArgs) -> anyhow::Result<()> {
     let command = cli::command("residual-zoo", cli::arguments());
     if options.connections {
         let directory = || "runs/compare-connections".into();

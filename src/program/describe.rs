@@ -20,7 +20,7 @@ use super::{
 
 /// Print a run's config with every default, its parameters, FLOPs and memory
 #[derive(Args)]
-pub struct Options {
+pub struct DescribeArgs {
     /// A run file, or the directory of a run
     #[arg(value_name = "CONFIG|RUN")]
     path: PathBuf,
@@ -39,7 +39,7 @@ pub struct Options {
     backend: BackendArgs,
 }
 
-pub fn describe(options: Options) -> anyhow::Result<()> {
+pub fn describe(options: DescribeArgs) -> anyhow::Result<()> {
     if options.allow_paths && !options.path.is_dir() {
         return Err(paths_of_no_run().into());
     }

@@ -35,7 +35,7 @@ use super::{name_of_run, note_edited, or_force};
     --task hellaswag_val.jsonl
   residual-zoo evaluate runs/vit-cifar-cpu \\
     --data cifar-10-batches-bin")]
-pub struct Options {
+pub struct EvaluateArgs {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
     /// The file of a task; repeat it for several. KIND is lambada, hellaswag, piqa, arc, winogrande, wikitext or text.
@@ -78,7 +78,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-pub fn evaluate(options: Options) -> anyhow::Result<()> {
+pub fn evaluate(options: EvaluateArgs) -> anyhow::Result<()> {
     let place = options.place.place()?;
     let run = Run::open(&options.run)?.at(options.checkpoint.checkpoint);
     note_edited(run.directory());
@@ -169,7 +169,7 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Options {
+impl EvaluateArgs {
     /// Returns the directory of the results.
     fn directory(&self) -> anyhow::Result<PathBuf> {
         match &self.out {
@@ -196,7 +196,7 @@ impl Options {
 }
 
 /// Classifies the validation images of a run.
-fn images(run: &Run, options: &Options) -> anyhow::Result<()> {
+fn images(run: &Run, options: &EvaluateArgs) -> anyhow::Result<()> {
     let wrong = |option: &str| {
         let problem =
             "is given, but a run on images classifies its validation images; leave it out";

@@ -18,7 +18,7 @@ use super::note_edited;
 #[derive(Args)]
 #[command(after_long_help = "Example:
   residual-zoo export runs/gpt2-smoke --to hf exported/")]
-pub struct Options {
+pub struct ExportArgs {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
     /// The format
@@ -39,8 +39,8 @@ enum Format {
     Hf,
 }
 
-pub fn export(options: Options) -> anyhow::Result<()> {
-    let Options {
+pub fn export(options: ExportArgs) -> anyhow::Result<()> {
+    let ExportArgs {
         run,
         to: Format::Hf,
         directory,

@@ -17,7 +17,7 @@ const MOST_TEXTS: usize = 10_000;
 
 /// Print text from a run's model, as it is generated
 #[derive(Args, Debug)]
-pub struct Options {
+pub struct GenerateArgs {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
     /// Text to continue; repeat it for several. The model reads as many of its last tokens as the context has;
@@ -59,7 +59,7 @@ pub struct Options {
     place: PlaceArgs,
 }
 
-pub fn generate(options: Options) -> anyhow::Result<()> {
+pub fn generate(options: GenerateArgs) -> anyhow::Result<()> {
     let sampling = Sampling {
         temperature: options.temperature,
         top_k: options.top_k,

@@ -22,7 +22,7 @@ use residual_zoo_system::counted;
   residual-zoo train runs/gpt2/config.ron \\
     --init-from runs/gpt2 --data my.txt --run runs/mine \\
     --set train.steps=200 --set train.warmup=10")]
-pub struct Options {
+pub struct ImportArgs {
     /// The directory of a model of Hugging Face, with its config.json, or its address on the hub
     /// (hf://OWNER/NAME); the ckpt.pt of nanoGPT; or the pytorch_model.bin of a TokenFormer
     path: PathBuf,
@@ -41,8 +41,8 @@ pub struct Options {
     set: Vec<String>,
 }
 
-pub fn import(options: Options) -> anyhow::Result<()> {
-    let Options {
+pub fn import(options: ImportArgs) -> anyhow::Result<()> {
+    let ImportArgs {
         path,
         run,
         tokenizer,

@@ -20,7 +20,7 @@ use residual_zoo_system::terminal::output_columns;
   residual-zoo list runs
   residual-zoo list shakespeare
   residual-zoo list experiments tokenformer")]
-pub struct Options {
+pub struct ListArgs {
     /// The kind to describe: architectures, connections, runs, experiments; or a word to search for
     #[arg(value_name = "WORD")]
     words: Vec<String>,
@@ -39,7 +39,7 @@ struct Group {
 }
 
 /// Prints names, with descriptions if the options ask for them.
-pub fn list(options: Options) -> anyhow::Result<()> {
+pub fn list(options: ListArgs) -> anyhow::Result<()> {
     let groups = groups()?;
     if options.words.is_empty() {
         return overview(&groups);

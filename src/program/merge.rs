@@ -20,7 +20,7 @@ use residual_zoo_system::counted;
   residual-zoo merge runs/a runs/b --run runs/both
   residual-zoo train runs/both/config.ron \\
     --init-from runs/both --run runs/more")]
-pub struct Options {
+pub struct MergeArgs {
     /// The first run
     a: PathBuf,
     /// The second run
@@ -38,8 +38,8 @@ pub struct Options {
     value_scale: f64,
 }
 
-pub fn merge(options: Options) -> anyhow::Result<()> {
-    let Options {
+pub fn merge(options: MergeArgs) -> anyhow::Result<()> {
+    let MergeArgs {
         a,
         b,
         run,

@@ -49,22 +49,22 @@ struct Program {
 
 #[derive(Subcommand)]
 enum Command {
-    Train(train::Options),
-    Generate(generate::Options),
-    Compare(compare::Options),
+    Train(train::TrainArgs),
+    Generate(generate::GenerateArgs),
+    Compare(compare::CompareArgs),
     Experiment(ExperimentOptions),
-    Sweep(sweep::Options),
-    Describe(describe::Options),
-    Plan(plan::Options),
-    List(list::Options),
-    Plot(plot::Options),
-    Bench(bench::Options),
-    Tokenize(tokenize::Options),
-    Evaluate(evaluate::Options),
-    Serve(serve::Options),
-    Import(import::Options),
-    Merge(merge::Options),
-    Export(export::Options),
+    Sweep(sweep::SweepArgs),
+    Describe(describe::DescribeArgs),
+    Plan(plan::PlanArgs),
+    List(list::ListArgs),
+    Plot(plot::PlotArgs),
+    Bench(bench::BenchArgs),
+    Tokenize(tokenize::TokenizeArgs),
+    Evaluate(evaluate::EvaluateArgs),
+    Serve(serve::ServeArgs),
+    Import(import::ImportArgs),
+    Merge(merge::MergeArgs),
+    Export(export::ExportArgs),
     /// Print the script with which a shell completes commands, options and names
     ///
     /// Bash: add `source <(residual-zoo completions bash)` to ~/.bashrc. Zsh: save the script as _residual-zoo in a

@@ -30,7 +30,7 @@ use super::{at_most, experiment_of, memory_note, passes_note_of, read_config};
   residual-zoo plan gpt2/bench-124m --tflops 400 --gbit 100
   residual-zoo plan rmt_scaling --tflops 400 \\
     --tokenizer bpe:8192")]
-pub struct Options {
+pub struct PlanArgs {
     /// A run file, or an experiment or its file
     #[arg(value_name = "CONFIG|EXPERIMENT")]
     path: PathBuf,
@@ -116,7 +116,7 @@ enum Speed {
     Tokens(f64),
 }
 
-pub fn plan(options: Options) -> anyhow::Result<()> {
+pub fn plan(options: PlanArgs) -> anyhow::Result<()> {
     for (option, value) in [
         ("--tflops", options.tflops),
         ("--tokens-per-second", options.tokens_per_second),
@@ -274,7 +274,7 @@ type Device = (BackendKind, Option<usize>);
 
 /// Returns the variants for which memory is estimated: each precision that the backend has, with and without
 /// recomputation.
-fn memory_choices(options: &Options, (kind, gpu): Device) -> Vec<(Precision, Option<Recompute>)> {
+fn memory_choices(options: &PlanArgs, (kind, gpu): Device) -> Vec<(Precision, Option<Recompute>)> {
     let has = |it: &Precision| options.memory && check_precision(kind, gpu, Some(*it)).is_ok();
     let precisions = [Precision::F32, Precision::Tf32, Precision::Bf16]
         .into_iter()
@@ -286,7 +286,7 @@ fn memory_choices(options: &Options, (kind, gpu): Device) -> Vec<(Precision, Opt
 
 /// Returns the speed of a device for products in `precision`, and a line with the origin of this speed.
 fn speed(
-    options: &Options,
+    options: &PlanArgs,
     (kind, gpu): Device,
     precision: Option<Precision>,
 ) -> anyhow::Result<(Speed, String)> {
@@ -325,7 +325,7 @@ struct Planned {
 }
 
 /// Returns the runs in a file.
-fn planned(options: &Options) -> anyhow::Result<Planned> {
+fn planned(options: &PlanArgs) -> anyhow::Result<Planned> {
     let path = &options.path;
     let Some((mut experiment, scale)) = experiment_of(path, options.scale.as_deref(), "paper")?
     else {

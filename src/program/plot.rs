@@ -18,7 +18,7 @@ use super::{Untrained, with_tokenizer_beside};
 
 /// Draw the curves of runs in one chart
 #[derive(Args)]
-pub struct Options {
+pub struct PlotArgs {
     /// The directories of the runs
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
@@ -37,8 +37,8 @@ pub struct Options {
     out: PathBuf,
 }
 
-pub fn plot(options: Options) -> anyhow::Result<()> {
-    let Options { x, out, .. } = &options;
+pub fn plot(options: PlotArgs) -> anyhow::Result<()> {
+    let PlotArgs { x, out, .. } = &options;
     let format = out.extension().unwrap_or_default().to_ascii_lowercase();
     let format = format.to_string_lossy();
     if !["svg", "html", "csv"].contains(&&*format) {
@@ -133,7 +133,7 @@ fn curve(run: &Path, config: &RunConfig) -> anyhow::Result<Curve> {
 }
 
 /// Returns the quantity to draw: the requested one, or one that compares these runs.
-fn vertical(options: &Options, runs: &mut [(Curve, DataConfig)]) -> anyhow::Result<String> {
+fn vertical(options: &PlotArgs, runs: &mut [(Curve, DataConfig)]) -> anyhow::Result<String> {
     let loss = "valid_loss".to_owned();
     let curves: Vec<Curve> = runs.iter().map(|(run, _)| run.clone()).collect();
     match &options.y {

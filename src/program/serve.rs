@@ -27,7 +27,7 @@ use super::{name_of_run, note_edited, or_force};
   curl http://127.0.0.1:8000/v1/completions \\
     -H 'Content-Type: application/json' \\
     -d '{\"prompt\": \"ROMEO:\"}'")]
-pub struct Options {
+pub struct ServeArgs {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
     /// The port to listen at; 0 takes a free one
@@ -64,7 +64,7 @@ pub struct Options {
     place: PlaceArgs,
 }
 
-pub fn serve(options: Options) -> anyhow::Result<()> {
+pub fn serve(options: ServeArgs) -> anyhow::Result<()> {
     let place = options.place.place()?;
     let run = Run::open(&options.run)?.at(options.checkpoint.checkpoint);
     note_edited(run.directory());

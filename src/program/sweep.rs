@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use residual_zoo::cli::SweepArgs;
+use residual_zoo::cli;
 use residual_zoo::experiment;
 
 use super::{experiment_of, name_of, read_config};
@@ -17,7 +17,7 @@ use super::{experiment_of, name_of, read_config};
 #[command(after_long_help = "Example:
   residual-zoo sweep gpt2/smoke --seeds 2 \\
     --over train.learning_rate=1e-4..1e-1:log:4")]
-pub struct Options {
+pub struct SweepArgs {
     /// A run file, or an experiment or its file. All its runs are swept
     #[arg(value_name = "CONFIG|EXPERIMENT")]
     file: PathBuf,
@@ -25,10 +25,10 @@ pub struct Options {
     #[arg(long, value_name = "SCALE")]
     scale: Option<String>,
     #[command(flatten)]
-    options: SweepArgs,
+    options: cli::SweepArgs,
 }
 
-pub fn sweep(options: Options) -> anyhow::Result<()> {
+pub fn sweep(options: SweepArgs) -> anyhow::Result<()> {
     let file = &options.file;
     let mut name = name_of(file);
     let experiment = match experiment_of(file, options.scale.as_deref(), "smoke")? {

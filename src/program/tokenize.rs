@@ -24,7 +24,7 @@ use super::read_config;
   residual-zoo tokenize --data d.jsonl \\
     --tokenizer tokenizer.json --set data.text_field=body \\
     --set 'data.separator=\"<|endoftext|>\"'")]
-pub struct Options {
+pub struct TokenizeArgs {
     /// The RON file of a run whose data are tokenized, or the name of one in `residual-zoo list runs`
     config: Option<PathBuf>,
     /// Set a field of the data, such as data.text_field=body or data.valid_fraction=0.01; repeat it for several
@@ -34,7 +34,7 @@ pub struct Options {
     data: DataArgs,
 }
 
-pub fn tokenize(options: Options) -> anyhow::Result<()> {
+pub fn tokenize(options: TokenizeArgs) -> anyhow::Result<()> {
     let config = match &options.config {
         Some(file) => read_config(file)?,
         // Only the data of this config matter.

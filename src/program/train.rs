@@ -45,7 +45,7 @@ use super::{
     --set train.steps=2000",
     override_usage = "residual-zoo train [OPTIONS] <CONFIG>\n       residual-zoo train [OPTIONS] --resume <RUN>"
 )]
-pub struct Options {
+pub struct TrainArgs {
     /// The RON file, or the name of one in `residual-zoo list runs`
     #[arg(required_unless_present = "resume", conflicts_with = "resume")]
     config: Option<PathBuf>,
@@ -165,7 +165,7 @@ impl From<InitBy> for FirstWeights {
     }
 }
 
-pub fn train(options: Options) -> anyhow::Result<()> {
+pub fn train(options: TrainArgs) -> anyhow::Result<()> {
     let membership = join()?;
     let team = membership.as_ref().map(Membership::team);
     match team.filter(|team| !team.leads()) {
@@ -187,7 +187,7 @@ pub fn train(options: Options) -> anyhow::Result<()> {
 }
 
 /// Trains as one of the processes that follow the leader.
-fn follow(options: &Options, team: Team) -> anyhow::Result<()> {
+fn follow(options: &TrainArgs, team: Team) -> anyhow::Result<()> {
     // The leader gets the signal too, and ends this process after it has saved.
     on_stop(|_| {})?;
     let Some(start) = team::start::<ModelConfig>(team) else {
@@ -205,7 +205,7 @@ fn follow(options: &Options, team: Team) -> anyhow::Result<()> {
 
 /// Returns the backend and the GPU. If there are several processes, it is the GPU of the process's index on its
 /// machine.
-fn device(options: &Options, team: Option<Team>) -> anyhow::Result<(BackendKind, Option<usize>)> {
+fn device(options: &TrainArgs, team: Option<Team>) -> anyhow::Result<(BackendKind, Option<usize>)> {
     let (kind, gpu) = options.backend.device()?;
     let is_gpu = gpu.is_some() || !kind.has_cpu();
     let own = team.and_then(|_| local_rank()).filter(|_| is_gpu);
@@ -213,7 +213,7 @@ fn device(options: &Options, team: Option<Team>) -> anyhow::Result<(BackendKind,
 }
 
 /// Trains as the only process, or as the leader of `team`.
-fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
+fn lead(options: TrainArgs, team: Option<Team>) -> anyhow::Result<()> {
     if options.allow_paths && options.resume.is_none() {
         return Err(paths_of_no_run().into());
     }

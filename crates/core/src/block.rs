@@ -6,7 +6,7 @@ use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Tensor, backend::Backend};
 
 use crate::ops::precision::Precision;
-use crate::{Branch, Cache, Connection, Ends, F, Plain, Stream, recompute};
+use crate::{Branch, BranchFn, Cache, Connection, Ends, Plain, Stream, recompute};
 
 /// One update of the stream. A sublayer, a layer and a stack of layers are all residual blocks.
 pub trait ResidualBlock<B: Backend>: Module<B> + ModuleDisplay + 'static {
@@ -59,7 +59,7 @@ impl<B: Backend, M: Branch<B>, C: Connection<B>> ResidualBlock<B> for Update<B, 
 impl<B: Backend, M: Branch<B>, C: Connection<B>> Update<B, M, C> {
     fn apply(&self, stream: Stream<B>, cache: Option<&mut M::Cache>) -> Stream<B> {
         recompute::seed_dropout::<B>(&stream.x.device());
-        let f = F::new(&self.branch, cache);
+        let f = BranchFn::new(&self.branch, cache);
         // The stream is f32, whatever the precision of the branch.
         Precision::F32.during(|| self.connection.update(stream, f))
     }

@@ -78,7 +78,7 @@ pub trait Branch<B: Backend>: Module<B> + ModuleDisplay + 'static {
 }
 
 /// f of an update, as a connection calls it.
-pub struct F<'a, B: Backend, M: Branch<B>> {
+pub struct BranchFn<'a, B: Backend, M: Branch<B>> {
     branch: &'a M,
     cache: Option<&'a mut M::Cache>,
     /// Precision of the branch. Connections compute in f32.
@@ -87,7 +87,7 @@ pub struct F<'a, B: Backend, M: Branch<B>> {
     input: Option<Tensor<B, 3>>,
 }
 
-impl<'a, B: Backend, M: Branch<B>> F<'a, B, M> {
+impl<'a, B: Backend, M: Branch<B>> BranchFn<'a, B, M> {
     /// f of `branch`, at the current precision.
     pub fn new(branch: &'a M, cache: Option<&'a mut M::Cache>) -> Self {
         Self {
@@ -143,7 +143,7 @@ impl<'a, B: Backend, M: Branch<B>> F<'a, B, M> {
 /// give the same result.
 pub trait Connection<B: Backend>: Module<B> + ModuleDisplay + 'static {
     /// Returns the stream after the branch `f`.
-    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B>;
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B>;
 }
 
 /// The operations of a connection at both ends of a stream. Most connections have none.
@@ -165,7 +165,7 @@ pub trait Ends<B: Backend>: Module<B> + ModuleDisplay + 'static {
 pub struct Plain;
 
 impl<B: Backend> Connection<B> for Plain {
-    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         Stream {
             x: f.plus(stream.x),
             ..stream
@@ -177,13 +177,13 @@ impl<B: Backend> Ends<B> for Plain {}
 
 /// A connection on a stream of one update, between the ends of that stream. It suits a branch that changes the shape.
 #[derive(Module, Debug)]
-pub struct Alone<B: Backend, C, E> {
+pub struct WithEnds<B: Backend, C, E> {
     connection: C,
     ends: E,
     _backend: PhantomData<B>,
 }
 
-impl<B: Backend, C: Connection<B>, E: Ends<B>> Alone<B, C, E> {
+impl<B: Backend, C: Connection<B>, E: Ends<B>> WithEnds<B, C, E> {
     /// Puts `connection` between `ends`.
     pub fn new(connection: C, ends: E) -> Self {
         let _backend = PhantomData;
@@ -195,8 +195,8 @@ impl<B: Backend, C: Connection<B>, E: Ends<B>> Alone<B, C, E> {
     }
 }
 
-impl<B: Backend, C: Connection<B>, E: Ends<B>> Connection<B> for Alone<B, C, E> {
-    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+impl<B: Backend, C: Connection<B>, E: Ends<B>> Connection<B> for WithEnds<B, C, E> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let updated = self.connection.update(self.ends.open(stream.x), f);
         Stream {
             x: self.ends.close(updated),
@@ -207,7 +207,7 @@ impl<B: Backend, C: Connection<B>, E: Ends<B>> Connection<B> for Alone<B, C, E> 
 
 /// Acts as [`Plain`] if it is `None`.
 impl<B: Backend, C: Connection<B>> Connection<B> for Option<C> {
-    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         match self {
             Some(connection) => connection.update(stream, f),
             None => Plain.update(stream, f),

@@ -3,7 +3,7 @@
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
-use residual_zoo_core::{Branch, Connection, F, Norm, Stream};
+use residual_zoo_core::{Branch, BranchFn, Connection, Norm, Stream};
 
 use crate::{Augmentation, LaurelConfig, LowRankInit, Weights};
 
@@ -158,7 +158,7 @@ impl<B: Backend> Laurel<B> {
 
 /// The stream carries x_{i-1}, …, x_{i-k+1}, newest first. Near the input, it carries fewer.
 impl<B: Backend> Connection<B> for Laurel<B> {
-    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let fx = f.of(stream.x.clone());
         let g = match (self.correction(&stream), &self.norm) {
             (Some(correction), Some(norm)) => stream.x.clone() + norm.forward(correction),

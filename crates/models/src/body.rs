@@ -6,8 +6,8 @@
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, backend::Backend};
 use residual_zoo_core::{
-    Alone, Branch, Cache, Connection, Embeddings, Ends, F, Increment, ResidualBlock, Seen, Stack,
-    Stream, Update, recompute,
+    Branch, BranchFn, Cache, Connection, Embeddings, Ends, Increment, ResidualBlock, Seen, Stack,
+    Stream, Update, WithEnds, recompute,
 };
 use residual_zoo_recurrent::{Recurrent, RecurrentCache};
 use residual_zoo_vit::PatchEmbeddings;
@@ -46,15 +46,15 @@ impl<B: Backend, E: Embeddings<B>> Embeddings<B> for Tables<B, E> {
 
 /// The connection `C` of an update, on a stream with ends `E`.
 #[derive(Module, Debug)]
-pub enum Joint<B: Backend, C, E> {
+pub enum MaybeWithEnds<B: Backend, C, E> {
     /// On the stream of the layers around it.
     OnStream(C),
     /// On its own stream.
-    Alone(Alone<B, C, E>),
+    Alone(WithEnds<B, C, E>),
 }
 
-impl<B: Backend, C: Connection<B>, E: Ends<B>> Connection<B> for Joint<B, C, E> {
-    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+impl<B: Backend, C: Connection<B>, E: Ends<B>> Connection<B> for MaybeWithEnds<B, C, E> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         match self {
             Self::OnStream(connection) => connection.update(stream, f),
             Self::Alone(connection) => connection.update(stream, f),

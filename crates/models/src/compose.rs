@@ -3,8 +3,8 @@
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Alone, Architecture, ConfigError, ConnectionOf, Cost, Decoder, Design, EndsOf, Frame,
-    Increment, ModelConfig, Reads, Shape, Sites, Stack, StreamSize, Update, Vocabulary,
+    Architecture, ConfigError, ConnectionOf, Cost, Decoder, Design, EndsOf, Frame, Increment,
+    ModelConfig, Reads, Shape, Sites, Stack, StreamSize, Update, Vocabulary, WithEnds,
 };
 use residual_zoo_recurrent::RecurrentConfig;
 use residual_zoo_vit::{PatchEmbeddings, Patches};
@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::ConnectionConfig;
-use crate::body::{Body, Joint, Layer, Tables};
+use crate::body::{Body, Layer, MaybeWithEnds, Tables};
 
 /// The config of any model of a zoo `A`.
 ///
@@ -243,8 +243,10 @@ impl<A: List> Composition<A> {
             let i = numbers.next().unwrap_or_default();
             let connection = design.connection(&sites, i, device);
             Some(match stream.alone {
-                true => Joint::Alone(Alone::new(connection, design.ends(&sites, device))),
-                false => Joint::OnStream(connection),
+                true => {
+                    MaybeWithEnds::Alone(WithEnds::new(connection, design.ends(&sites, device)))
+                }
+                false => MaybeWithEnds::OnStream(connection),
             })
         };
         match &self.connection {
@@ -391,8 +393,11 @@ impl<A: List> Composition<A> {
 
 /// A layer of a composition of `A`.
 pub type LayerOf<B, A> = Layer<B, BlockOf<B, A>, Option<ConnectionIn<B, A>>>;
-type ConnectionIn<B, A> =
-    Joint<B, ConnectionOf<B, <A as List>::Connections>, EndsOf<B, <A as List>::Connections>>;
+type ConnectionIn<B, A> = MaybeWithEnds<
+    B,
+    ConnectionOf<B, <A as List>::Connections>,
+    EndsOf<B, <A as List>::Connections>,
+>;
 type BlockOf<B, A> = <A as Architecture>::Block<B, Option<ConnectionIn<B, A>>>;
 type BodyOf<B, A> =
     Body<B, BlockOf<B, A>, Option<ConnectionIn<B, A>>, Option<EndsOf<B, <A as List>::Connections>>>;

@@ -50,7 +50,7 @@ macro_rules! connections {
             fn update<M: $crate::core::Branch<B>>(
                 &self,
                 stream: $crate::core::Stream<B>,
-                f: $crate::core::F<'_, B, M>,
+                f: $crate::core::BranchFn<'_, B, M>,
             ) -> $crate::core::Stream<B> {
                 match self {
                     $(Self::$name(connection) => connection.update(stream, f),)+

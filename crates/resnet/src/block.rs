@@ -4,7 +4,9 @@ use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::ops::activation::relu;
 use residual_zoo_core::ops::convolution::{convolution, every};
-use residual_zoo_core::{Branch, Connection, F, ImageSize, ResidualBlock, Stream, recompute};
+use residual_zoo_core::{
+    Branch, BranchFn, Connection, ImageSize, ResidualBlock, Stream, recompute,
+};
 
 use crate::BatchNorm;
 use crate::config::{Convolution, Place, ResNetConfig};
@@ -163,7 +165,7 @@ impl<B: Backend, C: Connection<B>> Block<B, C> {
     }
 
     fn apply(&self, stream: Stream<B>) -> Stream<B> {
-        let f = F::new(&self.branch, None);
+        let f = BranchFn::new(&self.branch, None);
         let Some(shortcut) = &self.shortcut else {
             let next = self.connection.update(stream, f);
             return Stream {

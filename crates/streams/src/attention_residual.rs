@@ -15,7 +15,8 @@ use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::ops::mix::mix;
 use residual_zoo_core::{
-    Branch, ConfigError, Connection, Cost, Design, Ends, F, Norm, Sites, Stream, check, project,
+    Branch, BranchFn, ConfigError, Connection, Cost, Design, Ends, Norm, Sites, Stream, check,
+    project,
 };
 use serde::{Deserialize, Serialize};
 
@@ -71,7 +72,7 @@ pub struct AttentionResidual<B: Backend> {
 }
 
 impl<B: Backend> Connection<B> for AttentionResidual<B> {
-    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let h = match &self.read {
             Some(read) => read.of(&sources(&stream, self.i, self.block)),
             None => stream.x.clone(),

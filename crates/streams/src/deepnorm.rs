@@ -11,7 +11,7 @@
 use burn::module::Module;
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Branch, ConfigError, Connection, Cost, Design, F, Frame, Norm, NormParams, Plain, Sites,
+    Branch, BranchFn, ConfigError, Connection, Cost, Design, Frame, Norm, NormParams, Plain, Sites,
     Stream, check,
 };
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub struct DeepNorm<B: Backend> {
 }
 
 impl<B: Backend> Connection<B> for DeepNorm<B> {
-    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let x = stream.x;
         let fx = f.of(x.clone());
         Stream {

@@ -9,7 +9,9 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
-use residual_zoo_core::{Branch, ConfigError, Connection, Cost, Design, F, Sites, Stream, check};
+use residual_zoo_core::{
+    Branch, BranchFn, ConfigError, Connection, Cost, Design, Sites, Stream, check,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::KeepFirst;
@@ -23,7 +25,7 @@ pub struct Dense<B: Backend> {
 }
 
 impl<B: Backend> Connection<B> for Dense<B> {
-    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let x = f.plus(stream.x);
         stream.carried.push(x.clone());
         let Some(alpha) = self.alpha.as_ref().map(Param::val) else {

@@ -17,8 +17,8 @@ use burn::tensor::activation::{sigmoid, tanh};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::ops::norm::standardise;
 use residual_zoo_core::{
-    Activation, Branch, ConfigError, Connection, Cost, Design, Ends, F, Frame, Linear, Norm, Sites,
-    Stream, check, linear, std_of_width,
+    Activation, Branch, BranchFn, ConfigError, Connection, Cost, Design, Ends, Frame, Linear, Norm,
+    Sites, Stream, check, linear, std_of_width,
 };
 use serde::{Deserialize, Serialize};
 
@@ -153,7 +153,7 @@ pub enum DepthLstmForm {
 }
 
 impl<B: Backend> Connection<B> for DepthLstm<B> {
-    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let (x, cell) = (stream.x, stream.carried.remove(0));
         let a = match self.form {
             DepthLstmForm::Paper => f.of(x.clone()),
@@ -305,7 +305,7 @@ pub struct DepthLstmCell<B: Backend> {
 }
 
 impl<B: Backend> Connection<B> for DepthLstmCell<B> {
-    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let (x, cell) = (stream.x, stream.carried.remove(0));
         let both = Tensor::cat(vec![f.of(x.clone()), x], 2);
         let [i, f, o, m] = take(self.gates.forward(both, self.eps).into_iter());

@@ -14,8 +14,8 @@
 use burn::module::Module;
 use burn::tensor::{Tensor, activation::sigmoid, backend::Backend};
 use residual_zoo_core::{
-    Branch, ConfigError, Connection, Cost, Design, Ends, F, Frame, Linear, Norm, Plain, Sites,
-    Stream, check, linear, std_of_width,
+    Branch, BranchFn, ConfigError, Connection, Cost, Design, Ends, Frame, Linear, Norm, Plain,
+    Sites, Stream, check, linear, std_of_width,
 };
 use serde::{Deserialize, Serialize};
 
@@ -96,7 +96,7 @@ pub struct Iterative<B: Backend> {
 }
 
 impl<B: Backend> Connection<B> for Iterative<B> {
-    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let h = f.plus(stream.x);
         let g = match (&self.node, stream.carried.pop()) {
             (Some(node), Some(before)) => node.aggregate(vec![h.clone(), before]),
@@ -198,7 +198,7 @@ pub struct Tree<B: Backend> {
 }
 
 impl<B: Backend> Connection<B> for Tree<B> {
-    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let before = stream.x;
         let h = f.plus(before.clone());
         match &self.node {

@@ -8,8 +8,8 @@
 use burn::module::{Initializer, Module};
 use burn::tensor::{activation::sigmoid, backend::Backend};
 use residual_zoo_core::{
-    Branch, ConfigError, Connection, Cost, Design, F, Linear, Plain, Sites, Stream, check, linear,
-    std_of_width,
+    Branch, BranchFn, ConfigError, Connection, Cost, Design, Linear, Plain, Sites, Stream, check,
+    linear, std_of_width,
 };
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub struct Highway<B: Backend> {
 }
 
 impl<B: Backend> Connection<B> for Highway<B> {
-    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let x = stream.x;
         let t = sigmoid(self.gate.forward(x.clone()));
         let fx = f.of(x.clone());

@@ -18,8 +18,8 @@ use burn::tensor::activation::tanh;
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 use residual_zoo_core::ops::mix::mix;
 use residual_zoo_core::{
-    Branch, ConfigError, Connection, Cost, Design, F, Frame, Norm, NormParams, Sites, Stream,
-    check, project,
+    Branch, BranchFn, ConfigError, Connection, Cost, Design, Frame, Norm, NormParams, Sites,
+    Stream, check, project,
 };
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +69,7 @@ impl<B: Backend> Dynamic<B> {
 }
 
 impl<B: Backend> Connection<B> for Hyper<B> {
-    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let [n, _] = self.mixing.dims();
         let [batch, time, width] = stream.x.dims();
         let h = streams(stream.x, n);

@@ -9,7 +9,7 @@
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Branch, ConfigError, Connection, Cost, Design, F, Sites, Stream};
+use residual_zoo_core::{Branch, BranchFn, ConfigError, Connection, Cost, Design, Sites, Stream};
 use serde::{Deserialize, Serialize};
 
 use crate::KeepFirst;
@@ -24,7 +24,7 @@ pub struct InitialMix<B: Backend> {
 }
 
 impl<B: Backend> Connection<B> for InitialMix<B> {
-    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let [r, m] = [&self.r, &self.m].map(|p| p.val().unsqueeze());
         let x_0 = stream.carried[0].clone();
         Stream {

@@ -18,7 +18,8 @@ use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 use residual_zoo_core::ops::{mix::mix, sinkhorn::sinkhorn};
 use residual_zoo_core::{
-    Branch, ConfigError, Connection, Cost, Design, Ends, F, Norm, Sites, Stream, check, project,
+    Branch, BranchFn, ConfigError, Connection, Cost, Design, Ends, Norm, Sites, Stream, check,
+    project,
 };
 use serde::{Deserialize, Serialize};
 
@@ -96,7 +97,7 @@ impl<B: Backend> Mhc<B> {
 }
 
 impl<B: Backend> Connection<B> for Mhc<B> {
-    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let n = self.n;
         let [batch, time, width] = stream.x.dims();
         let z = self.read.forward(stream.x.clone(), self.scales());

@@ -16,7 +16,7 @@
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{
-    Branch, ConfigError, Connection, Cost, Design, F, Frame, Plain, Sites, Stream, check,
+    Branch, BranchFn, ConfigError, Connection, Cost, Design, Frame, Plain, Sites, Stream, check,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ impl<B: Backend> Scaled<B> {
 }
 
 impl<B: Backend> Connection<B> for Scaled<B> {
-    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let x = stream.x;
         Stream {
             x: f.of(x.clone()) * self.a.val().unsqueeze() + x,
@@ -163,7 +163,7 @@ pub struct ReZero<B: Backend> {
 }
 
 impl<B: Backend> Connection<B> for ReZero<B> {
-    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let carried = stream.carried.pop();
         let own = self.a.as_ref().map(|a| a.val().unsqueeze());
         let Some(a) = own.or(carried) else {

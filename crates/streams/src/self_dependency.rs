@@ -11,8 +11,8 @@ use burn::module::Module;
 use burn::tensor::activation::{sigmoid, tanh};
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Branch, ConfigError, Connection, Cost, Design, F, Frame, Linear, Norm, NormParams, Plain,
-    Sites, Stream, check, linear, std_of_width,
+    Branch, BranchFn, ConfigError, Connection, Cost, Design, Frame, Linear, Norm, NormParams,
+    Plain, Sites, Stream, check, linear, std_of_width,
 };
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ pub enum NormPlace {
 }
 
 impl<B: Backend> Connection<B> for SelfDependency<B> {
-    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let x = stream.x;
         let gate = self.gate.forward(x.clone());
         let gate = match self.psi {

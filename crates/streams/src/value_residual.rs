@@ -11,7 +11,7 @@ use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::ops::attention::{merge_heads, split_heads};
 use residual_zoo_core::{
-    Branch, ConfigError, Connection, Cost, Design, F, Plain, Sites, Stream, widen,
+    Branch, BranchFn, ConfigError, Connection, Cost, Design, Plain, Sites, Stream, widen,
 };
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +40,7 @@ impl<B: Backend> ValueResidual<B> {
 }
 
 impl<B: Backend> Connection<B> for ValueResidual<B> {
-    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         if !self.is_attention {
             return Plain.update(stream, f);
         }

@@ -9,8 +9,8 @@ use crate::ops::attention::{DotAttention, KvCache};
 use crate::ops::loss::Loss;
 use crate::params::{self, ImportError, Role};
 use crate::{
-    Activation, Branch, Cache, Connection, Ends, F, Increment, Plain, ResidualBlock, Stack, Stream,
-    TokenEmbeddings, TokenEmbeddingsOptions, Update, Vocabulary, check,
+    Activation, Branch, BranchFn, Cache, Connection, Ends, Increment, Plain, ResidualBlock, Stack,
+    Stream, TokenEmbeddings, TokenEmbeddingsOptions, Update, Vocabulary, check,
 };
 
 type B = Flex;
@@ -130,7 +130,7 @@ impl<B: Backend> Branch<B> for Double {
 struct TwoBack;
 
 impl<B: Backend> Connection<B> for TwoBack {
-    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let Stream { x, mut carried } = stream;
         let fx = f.of(x.clone());
         let next = match carried.get(1) {
