@@ -246,7 +246,7 @@ fn a_file_that_is_no_file_of_these_runs_is_an_error() {
         (
             r#""scale":"""#,
             r#""scale":"cpu""#,
-            "scale `cpu`, not of ``",
+            "scale `cpu`, not of an experiment without scales",
         ),
         (r#""hosts":[{"#, r#""hosts":[{"a":1,"#, "unknown field `a`"),
         (r#""host":0"#, r#""host":7"#, "on the machine 7"),
@@ -343,7 +343,8 @@ fn a_file_that_is_no_file_of_these_runs_is_an_error() {
     let swapped = swapped.replacen(keys[1], keys[0], 1);
     let swapped = swapped.replacen("KEY", keys[1], 1);
     let later = good.replacen(r#""train_loss":"#, r#""train_loss":1"#, 1);
-    for changed in [swapped, later] {
+    let elsewhere = good.replacen(r#""backend":"flex""#, r#""backend":"tch""#, 1);
+    for changed in [swapped, later, elsewhere] {
         assert_ne!(changed, good);
         fs::write(&file, changed).unwrap();
         refused(&["was edited, or moved to another key, after it was written"]);
@@ -399,11 +400,12 @@ fn results_that_do_not_fit_the_config_of_their_run_are_missing() {
     for (harm, says) in harms {
         delete_pool(&scratch);
         let mut changed = good.clone();
+        let hosts = changed["hosts"].clone();
         let runs = changed["runs"].as_array_mut().unwrap();
         let is_whole = |run: &&mut Value| run["point"].is_null() && run["run"] == "base";
         let run = runs.iter_mut().find(is_whole).unwrap();
         harm(run);
-        seal(run);
+        seal(&hosts, run);
         fs::write(&file, changed.to_string()).unwrap();
         let done = program::run(&mut experiment(&scratch, &["--results", "pages"]));
         let shown = text(&done.stdout) + &text(&done.stderr);
@@ -419,7 +421,7 @@ fn results_that_do_not_fit_the_config_of_their_run_are_missing() {
 }
 
 /// Gives the line of a run the hash of its content.
-fn seal(run: &mut Value) {
+fn seal(hosts: &Value, run: &mut Value) {
     let fields = [
         "key", "until", "run", "seed", "host", "point", "shared", "diverged", "tasks", "measured",
         "rows",
@@ -429,7 +431,16 @@ fn seal(run: &mut Value) {
         .map(|name| format!("{name:?}:{}", run[*name]))
         .collect();
     let line = format!("{{{}}}", parts.join(","));
-    let hash = hash_of_parts("residual-zoo result v1", &[line.as_bytes()]);
+    // The fields of a machine come in the order of the alphabet but for the last one.
+    let host = &hosts[run["host"].as_u64().unwrap() as usize];
+    let fields = ["backend", "machine", "commit"];
+    let known = fields.iter().filter(|name| !host[**name].is_null());
+    let parts: Vec<String> = known
+        .map(|name| format!("{name:?}:{}", host[*name]))
+        .collect();
+    let host = format!("{{{}}}", parts.join(","));
+    let parts = [line.as_bytes(), host.as_bytes()];
+    let hash = hash_of_parts("residual-zoo result v1", &parts);
     run["blake3"] = hash.to_hex()[..12].into();
 }
 
@@ -454,8 +465,9 @@ fn results_that_no_run_has_are_harmless() {
         )
         .replace(r#""machine":""#, r#""machine":"<b>|`"#);
     let mut changed: Value = serde_json::from_str(&changed).unwrap();
+    let hosts = changed["hosts"].clone();
     let runs = changed["runs"].as_array_mut().unwrap();
-    runs.iter_mut().for_each(seal);
+    runs.iter_mut().for_each(|run| seal(&hosts, run));
     fs::write(&file, changed.to_string()).unwrap();
     let done = run(&mut experiment(
         &scratch,

@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::program::{self, Scratch, end, fails, ok, signal, stopped_by, text, zoo};
@@ -15,11 +16,16 @@ use residual_zoo_testing::terminal::wait;
 
 /// A run that logs every step, saves every `every` steps, and does not end by itself.
 fn endless(directory: &Path, every: usize) -> Command {
+    of_steps(100_000_000, directory, every)
+}
+
+/// A run of `steps` steps that logs every step, and saves every `every` steps.
+fn of_steps(steps: usize, directory: &Path, every: usize) -> Command {
     let mut command = zoo("train");
     command.arg("gpt2/smoke").arg("--run").arg(directory);
     command.arg("--no-tui");
     for setting in [
-        "train.steps=100000000",
+        &format!("train.steps={steps}"),
         "train.validate_every=100000000",
         "train.log_every=1",
         "train.sample_tokens=4",
@@ -315,7 +321,7 @@ fn a_check_of_a_run_reports_what_its_start_would_refuse() {
     let events = ["--set", "train.tensorboard=true", "--allow-config-change"];
     let folder = run.join("tensorboard");
     fs::write(&folder, "mine").unwrap();
-    let says = ["tensorboard", "is a link, or no directory"];
+    let says = ["tensorboard", "is no directory"];
     fails(checked().args(events), 2, &says);
     fails(resume(&run).args(events), 2, &says);
     assert_eq!(fs::read(&folder).unwrap(), b"mine");
@@ -493,6 +499,89 @@ fn what_stands_at_the_name_of_a_new_checkpoint_is_moved_away() {
     assert_whole(&run);
 }
 
+/// Trains to step 100 and calls `harm` with the run when its last checkpoint is being written. Returns the run and the
+/// output.
+fn harmed_at_the_end(scratch: &Scratch, harm: impl Fn(&Path)) -> (PathBuf, String) {
+    let run = scratch.path("run");
+    let child = start(&mut of_steps(100, &run, 100));
+    let last = run.join("checkpoints");
+    let begins = || {
+        let mut entries = fs::read_dir(&last).ok()?.filter_map(Result::ok);
+        let is_last = |name: &str| name.starts_with("step-00000100");
+        entries.find(|entry| is_last(&entry.file_name().to_string_lossy()))
+    };
+    // Looks without a pause: the checkpoint is written within milliseconds.
+    let patience = Instant::now();
+    while begins().is_none() && patience.elapsed() < Duration::from_secs(60) {}
+    signal(&child, "-STOP");
+    harm(&run);
+    signal(&child, "-CONT");
+    let output = end(child);
+    assert!(output.status.success(), "{output:?}");
+    (run, text(&output.stdout) + &text(&output.stderr))
+}
+
+#[test]
+fn what_is_lost_during_the_last_checkpoint_is_written_again() {
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 4] = [
+        ("metrics.jsonl", |run| {
+            fs::write(run.join("metrics.jsonl"), "{}").unwrap();
+        }),
+        ("metrics.jsonl", |run| {
+            fs::remove_file(run.join("metrics.jsonl")).unwrap();
+        }),
+        ("config.ron", |run| {
+            fs::remove_file(run.join("config.ron")).unwrap();
+        }),
+        // Appended lines are cut off without a word, as during training.
+        ("", |run| {
+            let mut log = OpenOptions::new();
+            let mut log = log.append(true).open(run.join("metrics.jsonl")).unwrap();
+            log.write_all(b"{\"step\":50,\"tokens\":1}\n").unwrap();
+        }),
+    ];
+    for (name, harm) in harms {
+        // The process may end before it is stopped.
+        let is_mended = |_| {
+            let scratch = Scratch::new();
+            let (run, shown) = harmed_at_the_end(&scratch, harm);
+            let is_whole = steps(&run).len() == 101 && run.join("config.ron").exists();
+            if is_whole {
+                assert!(name.is_empty() || shown.contains(name), "{name}: {shown}");
+                assert_whole(&run);
+                go_on(&run, 120);
+                assert_whole(&run);
+            }
+            is_whole
+        };
+        assert!((0..5).any(is_mended), "{name}");
+    }
+}
+
+#[test]
+fn a_lost_checkpoint_is_told_and_another_one_is_written() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let child = start(&mut endless(&run, 20));
+    wait_for(&run, 30);
+    signal(&child, "-STOP");
+    for entry in fs::read_dir(run.join("checkpoints")).unwrap() {
+        fs::remove_dir_all(entry.unwrap().path()).unwrap();
+    }
+    signal(&child, "-CONT");
+    wait_for(&run, 30);
+    let shown = stop(child, "-TERM");
+    assert!(
+        shown.contains("has vanished while the run trains; a new checkpoint is written"),
+        "{shown}"
+    );
+    assert_whole(&run);
+    let last = steps(&run).len() + 10;
+    go_on(&run, last);
+    assert_whole(&run);
+}
+
 #[test]
 fn checkpoints_that_are_deleted_are_reported_and_made_again() {
     let scratch = Scratch::new();
@@ -601,13 +690,23 @@ fn a_lock_that_is_deleted_ends_the_run_and_is_named() {
     let child = start(&mut endless(&run, 5));
     wait_for(&run, 10);
     fs::remove_file(run.join("lock")).unwrap();
-    let output = end(child);
-    let error = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(error.contains("run: its file `lock` is gone"), "{error}");
-    let last = checkpoint::step_of(&checkpoint::newest(&run).unwrap().path).unwrap();
-    go_on(&run, last + 20);
-    assert_whole(&run);
+    let ended_by_its_lock = |child| {
+        let output = end(child);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains("run: its file `lock` is gone"), "{error}");
+        let last = checkpoint::step_of(&checkpoint::newest(&run).unwrap().path).unwrap();
+        go_on(&run, last + 20);
+        assert_whole(&run);
+    };
+    ended_by_its_lock(child);
+    // Another lock is no lock of this run.
+    let more = ["--allow-config-change", "--set", "train.steps=100000000"];
+    let child = start(resume(&run).args(more));
+    wait_for(&run, 10);
+    fs::write(run.join("other"), "").unwrap();
+    fs::rename(run.join("other"), run.join("lock")).unwrap();
+    ended_by_its_lock(child);
 }
 
 /// A process that is killed at any change on disk leaves nothing for good, even if it is deleting an old checkpoint.

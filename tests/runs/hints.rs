@@ -18,6 +18,7 @@ fn a_name_that_is_nearly_right_is_suggested() {
         ("data.tokenizer=bytes", "did you mean `Bytes`?"),
         ("train.precision=bf16", "did you mean `Bf16`?"),
         ("train.steps=1.5", "the field was 60 before"),
+        ("train.steps =-1", "expected a whole number from 0"),
         (
             "train.steps=[1]",
             "expected one whole number from 0, without brackets",
@@ -102,6 +103,28 @@ fn a_run_file_in_the_place_of_a_trained_run_is_named() {
         let mut from = zoo("train");
         from.args(["gpt2/smoke", "--check", "--init-from", name]);
         fails(&mut from, 2, &[&says(name)]);
+    }
+    let path = scratch.path("run");
+    ok(&mut train(&config(&scratch, MODELS[0].1), &path));
+    let config = path.join("config.ron");
+    let says = format!(
+        "is the config of a run; give its directory, {}",
+        path.display()
+    );
+    fails(zoo("generate").arg(&config), 2, &[&says]);
+    fails(zoo("train").arg("--resume").arg(&config), 2, &[&says]);
+    fails(
+        zoo("experiment").arg(&path),
+        2,
+        &["is a directory; give a file"],
+    );
+    for name in ["a.csv", "a.html"] {
+        let text = scratch.file(name, "a,b\n");
+        fails(
+            zoo("train").arg(&text),
+            2,
+            &["a run file belongs here", "`--data "],
+        );
     }
     let other = scratch.file("notes.txt", "x");
     fails(

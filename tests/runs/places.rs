@@ -68,6 +68,37 @@ fn links_that_lead_in_a_circle_are_bad_input_with_a_remedy() {
 }
 
 #[test]
+fn a_check_of_a_new_run_finds_what_its_start_would_refuse() {
+    let scratch = Scratch::new();
+    let path = scratch.path("new");
+    let start = |check: bool| {
+        let mut command = train(&config(&scratch, MODELS[0].1), &path);
+        command.args(check.then_some("--check"));
+        command
+    };
+    for name in [
+        "lock",
+        "tokenizer.json",
+        "data.json",
+        "history.jsonl",
+        "config.partial",
+    ] {
+        let file = path.join(name);
+        fs::create_dir_all(&file).unwrap();
+        fails(&mut start(true), 2, &[name, "is not a regular file"]);
+        fails(&mut start(false), 2, &[name, "is not a regular file"]);
+        fs::remove_dir(&file).unwrap();
+        symlink("/nowhere", &file).unwrap();
+        fails(&mut start(true), 2, &[name]);
+        fails(&mut start(false), 2, &[name]);
+        fs::remove_file(&file).unwrap();
+        fs::remove_dir_all(&path).unwrap();
+    }
+    ok(&mut start(true));
+    assert!(!path.exists());
+}
+
+#[test]
 fn what_stands_in_the_place_of_a_config_is_named() {
     let scratch = Scratch::new();
     let run = trained(&scratch);
@@ -93,11 +124,11 @@ fn what_stands_in_the_place_of_a_config_is_named() {
             &mut train(&config(&scratch, MODELS[0].1), &run),
             &mut init,
         ] {
-            fails(
-                command,
-                2,
-                &["config.ron: is not a regular file", "replace it by a copy"],
-            );
+            let remedy = match path.is_symlink() {
+                true => "replace it by a copy",
+                false => "move it away",
+            };
+            fails(command, 2, &["config.ron: is not a regular file", remedy]);
         }
         if path.is_dir() {
             fs::remove_dir(&path).unwrap();

@@ -117,8 +117,10 @@ pub struct CheckpointArgs {
     pub checkpoint: Choice,
 }
 
-/// The endings of texts.
-pub const TEXTS: [&str; 6] = ["txt", "md", "jsonl", "gz", "zst", "parquet"];
+/// The endings of texts. Some are texts with marks, which are read all the same.
+pub const TEXTS: [&str; 11] = [
+    "txt", "md", "jsonl", "gz", "zst", "parquet", "csv", "tsv", "json", "html", "xml",
+];
 
 /// The training data.
 #[derive(Args, Debug, Clone)]

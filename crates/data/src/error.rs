@@ -40,7 +40,7 @@ pub enum DataError {
         path: PathBuf,
     },
     /// The path is not a regular file. It is a directory, a pipe, a device or the like.
-    #[error("`{path}` is not a regular file; give a file, or save the content to one first")]
+    #[error("`{path}` is {}", not_a_file(path))]
     NotAFile {
         /// The requested path.
         path: PathBuf,
@@ -468,6 +468,14 @@ impl DataError {
             unit,
             vocab_size,
         }
+    }
+}
+
+/// Says what stands in the place of a file, and what to do.
+fn not_a_file(path: &Path) -> &'static str {
+    match path.is_dir() {
+        true => "a directory; give a file",
+        false => "not a regular file; give a file, or save the content to one first",
     }
 }
 

@@ -37,6 +37,7 @@ impl<M: ModelConfig> RunConfig<M> {
         let (path, value) = assignment
             .split_once('=')
             .ok_or("must be PATH=VALUE, such as train.steps=100")?;
+        let path = path.trim();
         let mut tree = serde_json::to_value(&self).map_err(|error| error.to_string())?;
         if [
             "model.connection",

@@ -22,15 +22,19 @@ pub fn create_directory(path: &Path) -> Result<(), Error> {
 
 /// Refuses a path that is not a regular file. Through a link, a run would read or write outside its directory.
 pub fn refuse_link(path: &Path) -> Result<(), Error> {
-    let is_file = fs::symlink_metadata(path).map_or(true, |metadata| metadata.is_file());
-    match is_file {
-        true => Ok(()),
-        false => Err(Error::Checkpoint {
-            path: path.into(),
-            problem: "is not a regular file; a run keeps its files in its own directory: replace it by a copy"
-                .into(),
-        }),
-    }
+    let problem = match fs::symlink_metadata(path) {
+        Ok(there) if there.is_symlink() => {
+            "is not a regular file but a link; a run keeps its files in its own directory: replace it by a copy"
+        }
+        Ok(there) if !there.is_file() => {
+            "is not a regular file, and stands in the place of a file of the run; move it away"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::Checkpoint {
+        path: path.into(),
+        problem: problem.into(),
+    })
 }
 
 /// Refuses a path that is not a regular file, and a file with a second name, such as in a backup made of hard links.
@@ -49,15 +53,19 @@ pub(crate) fn refuse_to_write(path: &Path) -> Result<(), Error> {
 
 /// Refuses a link in place of a directory of a run, because the target belongs to others. A missing directory is fine.
 pub fn refuse_linked_directory(path: &Path) -> Result<(), Error> {
-    let is_own = fs::symlink_metadata(path).map_or(true, |metadata| metadata.is_dir());
-    match is_own {
-        true => Ok(()),
-        false => Err(Error::Checkpoint {
-            path: path.into(),
-            problem: "is a link, or no directory; a run keeps everything in its own directory: move it there"
-                .into(),
-        }),
-    }
+    let problem = match fs::symlink_metadata(path) {
+        Ok(there) if there.is_symlink() => {
+            "is a link; a run keeps everything in its own directory: replace it by the directory"
+        }
+        Ok(there) if !there.is_dir() => {
+            "is no directory, and stands in the place of a directory of the run; move it away"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::Checkpoint {
+        path: path.into(),
+        problem: problem.into(),
+    })
 }
 
 /// Writes a file and waits until it is on disk.

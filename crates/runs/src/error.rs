@@ -92,8 +92,8 @@ pub enum Error {
     Vanished(PathBuf),
     /// The lock of a run was deleted during training.
     #[error(
-        "{0}: its file `lock` is gone, without which another process could train it too; continue the run from its last \
-         checkpoint, and delete no file of a run that trains"
+        "{0}: its file `lock` is gone or was replaced, without which another process could train it too; continue the run \
+         from its last checkpoint, and change no file of a run that trains"
     )]
     Unlocked(PathBuf),
     /// A directory is not a run, or the run lacks something.

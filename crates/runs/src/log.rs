@@ -186,6 +186,16 @@ impl Log {
         Ok(())
     }
 
+    /// Cuts off what another program has appended.
+    pub fn trim(&mut self) -> Result<(), Error> {
+        let found = fs::metadata(&self.path).map_or(0, |found| found.len());
+        if found > self.bytes {
+            disk::open_to_append(&self.path, self.bytes)?;
+            self.look();
+        }
+        Ok(())
+    }
+
     /// Remembers the metadata of the file after a write.
     fn look(&mut self) {
         self.left = fs::symlink_metadata(&self.path).ok();

@@ -92,6 +92,10 @@ impl OtherPlace {
                 return "; free some space".into();
             }
             _ if is_stream => return String::new(),
+            NotFound if path.parent().is_some_and(Path::is_dir) && action != "read" => {
+                return "; another program has moved or deleted it meanwhile; repeat the command"
+                    .into();
+            }
             NotFound if action == "write" => ("create its folder first", "choose another one"),
             StorageFull | QuotaExceeded | FileTooLarge => {
                 ("free some space", "write to another disk")

@@ -15,6 +15,8 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Tokenizer;
@@ -22,7 +24,7 @@ use serde::Serialize;
 
 use crate::checkpoint::{self, free};
 use crate::events::{self, Events};
-use crate::lock::{LOCK, Lock};
+use crate::lock::Lock;
 use crate::log::{Log, Mark, json_line, whole_lines};
 use crate::{Error, Row, RunConfig, disk};
 
@@ -223,7 +225,7 @@ impl RunDir {
         };
         self.metrics.waiting.push_str(&json_line(row));
         self.is_here()?;
-        let written = twice(|| {
+        let written = persist(|| {
             self.mend_metrics(rows)?;
             self.metrics.flush()
         });
@@ -245,7 +247,7 @@ impl RunDir {
         let sample = format!("{SAMPLE}{step}\n{text}\n\n");
         self.samples.waiting.push_str(&sample);
         self.is_here()?;
-        let written = twice(|| {
+        let written = persist(|| {
             self.mend_samples()?;
             self.samples.flush()
         });
@@ -267,10 +269,10 @@ impl RunDir {
         let path = &self.path;
         let mut fixed = self.fixed.iter_mut();
         let restored = fixed.try_for_each(|file| {
-            self.notes.extend(twice(|| file.restore(path))?);
+            self.notes.extend(persist(|| file.restore(path))?);
             Ok(())
         });
-        let synced = restored.and_then(|()| twice(|| self.sync_logs(rows)));
+        let synced = restored.and_then(|()| persist(|| self.sync_logs(rows)));
         synced.map_err(|error| self.explain(error))?;
         Ok([self.metrics.mark(), self.samples.mark()])
     }
@@ -280,6 +282,7 @@ impl RunDir {
         self.mend_samples()?;
         for log in [&mut self.metrics, &mut self.samples] {
             log.flush()?;
+            log.trim()?;
             if log.mark().bytes > 0 {
                 disk::sync(&log.path)?;
             }
@@ -382,16 +385,16 @@ impl RunDir {
         }
     }
 
-    /// Whether a run is there, but no lock.
+    /// Whether this run is there, but without its lock, or with another one.
     fn has_only_lost_its_lock(&self) -> bool {
-        let is_there = |name: &str| std::fs::symlink_metadata(self.path.join(name)).is_ok();
-        is_there(CONFIG) && !is_there(LOCK)
+        let mut fixed = self.fixed.iter().filter(|file| file.is_called(CONFIG));
+        fixed.any(|config| config.is_unchanged_in(&self.path))
     }
 }
 
-/// Writes a file of a run, and once more if something else stands in its place: another program may have put it there
-/// after the look at the file and before the write.
-fn twice<T>(mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+/// Writes a file of a run, and a few times more if something else stands in its place: another program may have put it
+/// there, or moved the file away for a moment, after the look at the file and before the write.
+fn persist<T>(mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     use ErrorKind::{AlreadyExists, DirectoryNotEmpty, IsADirectory, NotADirectory, NotFound};
     let is_of_place = |kind| {
         matches!(
@@ -399,12 +402,19 @@ fn twice<T>(mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
             AlreadyExists | DirectoryNotEmpty | IsADirectory | NotADirectory | NotFound
         )
     };
-    write().or_else(|error| match &error {
-        Error::Checkpoint { .. } => write(),
-        Error::Io { source, .. } if is_of_place(source.kind()) => write(),
-        _ => Err(error),
-    })
+    for _ in 0..TRIES {
+        match write() {
+            Err(Error::Checkpoint { .. }) => {}
+            Err(Error::Io { source, .. }) if is_of_place(source.kind()) => {}
+            done => return done,
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    write()
 }
+
+/// The most times that [`persist`] writes again.
+const TRIES: usize = 5;
 
 /// Says that a file of `before` bytes was changed, and how many bytes are left.
 fn changed(path: &Path, left: u64, before: u64) -> String {
@@ -450,7 +460,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_is_repeated_once_if_something_else_stands_there() {
+    fn a_write_is_repeated_if_something_else_stands_there() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.ron");
         let mut looks = 0;
@@ -459,15 +469,15 @@ mod tests {
             looks += 1;
             match looks {
                 1 => fs::create_dir(&path).unwrap(),
-                2 => fs::remove_dir(&path).unwrap(),
+                4 => fs::remove_dir(&path).unwrap(),
                 _ => {}
             }
             disk::replace(&path, b"text")
         };
-        twice(&mut write).unwrap();
+        persist(&mut write).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"text");
         let mut tries = 0;
-        let full = twice(|| {
+        let full = persist(|| {
             tries += 1;
             Err::<(), _>(Error::io("write", &path)(ErrorKind::StorageFull.into()))
         });

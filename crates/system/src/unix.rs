@@ -48,7 +48,14 @@ pub mod files {
     ///
     /// The error that writing would give.
     pub fn check_writable(path: &Path) -> Result<()> {
-        Ok(rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?)
+        use rustix::fs::Access;
+        // Files in a directory can be opened only with the right to pass through it.
+        let through = if path.is_dir() {
+            Access::EXEC_OK
+        } else {
+            Access::empty()
+        };
+        Ok(rustix::fs::access(path, Access::WRITE_OK | through)?)
     }
 
     /// Opens a pipe for writing. A pipe that nobody reads is an error; other programs would wait for a reader.

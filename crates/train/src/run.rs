@@ -193,7 +193,31 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
     }
 
+    /// Trains to the end, or until the run is stopped.
     fn finish(mut self) -> Result<Summary, Error> {
+        let stopped = self.train()?;
+        if self.trainer.progress.step > self.start {
+            self.look_back()?;
+        }
+        Ok(self.summary(stopped))
+    }
+
+    /// Looks at the files of the run once more: another program may have changed them during the last checkpoint, or
+    /// deleted this.
+    fn look_back(&mut self) -> Result<(), Error> {
+        let checked = self.directory.sync(&self.rows);
+        self.show_notes();
+        checked?;
+        let is_lost = self.saved.as_ref().is_some_and(|saved| !saved.exists());
+        // The other processes of a team have ended, but a checkpoint needs them.
+        if is_lost && self.trainer.team.is_none() {
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    /// Trains until the last step, `until`, or a stop. Returns whether there are steps left.
+    fn train(&mut self) -> Result<bool, Error> {
         let steps = self.trainer.config.train.steps;
         if self.rows.is_empty()
             && self.trainer.progress.step == 0
@@ -215,15 +239,15 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             if stops || is_due && !self.pause(last)? {
                 self.save()?;
                 self.prune();
-                return Ok(self.summary(true));
+                return Ok(true);
             }
             if last {
-                return Ok(self.summary(false));
+                return Ok(false);
             }
             if (self.options.until).is_some_and(|until| self.trainer.progress.step >= until) {
                 self.save()?;
                 self.prune();
-                return Ok(self.summary(true));
+                return Ok(true);
             }
             self.advance()?;
         }
@@ -426,6 +450,13 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
 
     /// Writes a checkpoint, unless this step already has a complete one.
     fn save(&mut self) -> Result<(), Error> {
+        if let Some(lost) = self.saved.take_if(|saved| !saved.exists()) {
+            self.is_saved = false;
+            self.dashboard.note(&format!(
+                "{} has vanished while the run trains; a new checkpoint is written",
+                lost.display()
+            ));
+        }
         let path = self.directory.checkpoint(self.trainer.progress.step);
         let exists = self.saved.as_ref() == Some(&path);
         if exists && self.is_saved {

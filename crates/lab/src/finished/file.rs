@@ -185,7 +185,12 @@ fn numbers(row: &Row, draws_train_loss: bool) -> Vec<Option<Number>> {
 }
 
 impl Line {
-    fn of((key, until): &Key, run: &FinishedRun, host: usize, draws_train_loss: bool) -> Self {
+    fn of(
+        (key, until): &Key,
+        run: &FinishedRun,
+        (host, on): (usize, &Host),
+        draws_train_loss: bool,
+    ) -> Self {
         let rows = thinned(run, draws_train_loss).into_iter();
         let measured = run.measured.iter();
         let line = Self {
@@ -205,14 +210,16 @@ impl Line {
             blake3: String::new(),
         };
         Self {
-            blake3: line.hash(),
+            blake3: line.hash(on),
             ..line
         }
     }
 
-    /// Hashes a line that has no hash yet.
-    fn hash(&self) -> String {
-        let hash = hash_of_parts("residual-zoo result v1", &[json(self).as_bytes()]);
+    /// Hashes a line that has no hash yet, with its machine.
+    fn hash(&self, host: &Host) -> String {
+        let parts = [json(self), json(host)];
+        let parts = parts.each_ref().map(String::as_bytes);
+        let hash = hash_of_parts("residual-zoo result v1", &parts);
         hash.to_hex()[..12].to_owned()
     }
 
@@ -264,7 +271,7 @@ impl Line {
         }
         check_losses(&measured, &rows, self.point).map_err(of_run)?;
         let written = std::mem::take(&mut self.blake3);
-        if self.hash() != written {
+        if self.hash(&host) != written {
             return Err(format!(
                 "has a run `{}` that was edited, or moved to another key, after it was written",
                 self.key
@@ -398,7 +405,7 @@ impl FinishedRuns {
                 hosts.push(host);
                 hosts.len() - 1
             });
-            lines.push(json(&Line::of(key, run, at, draws_train_loss)));
+            lines.push(json(&Line::of(key, run, (at, host), draws_train_loss)));
         }
         let head = json(&Head {
             format: FORMAT,
@@ -434,6 +441,9 @@ impl FinishedFile {
             problem,
         };
         let text = read_utf8(path).map_err(|error| match error {
+            _ if path.parent().is_some_and(|folder| folder.is_file()) => {
+                wrong("cannot be read; give `--results` the directory with this file".into())
+            }
             DataError::NotFound { .. } => {
                 wrong("does not exist; publish the results first, or leave `--results` out".into())
             }
@@ -464,8 +474,12 @@ impl FinishedFile {
         }
         if head.scale != scale {
             let other = head.scale;
+            let scale = match scale {
+                "" => "of an experiment without scales".to_owned(),
+                scale => format!("of `{scale}`"),
+            };
             return Err(wrong(format!(
-                "holds runs of the scale `{other}`, not of `{scale}`; choose another directory, or leave `--results` out"
+                "holds runs of the scale `{other}`, not {scale}; choose another directory, or leave `--results` out"
             )));
         }
         let whole: Whole = serde_json::from_str(&text).map_err(|error| damaged(&error))?;

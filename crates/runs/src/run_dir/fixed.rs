@@ -98,6 +98,16 @@ impl Fixed {
         Ok(Some(note))
     }
 
+    /// Whether this is the file `name`.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name
+    }
+
+    /// Whether the file stands unchanged in `run`.
+    pub fn is_unchanged_in(&self, run: &Path) -> bool {
+        self.is_content_of(&run.join(self.name))
+    }
+
     fn is_content_of(&self, path: &Path) -> bool {
         fs::read(path).is_ok_and(|bytes| blake3::hash(&bytes) == self.hash)
     }

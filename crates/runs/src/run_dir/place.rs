@@ -87,6 +87,8 @@ pub(super) fn refuse_partials(run: &Path) -> Result<(), Error> {
 /// Returns an error if a link or a directory stands in the place of a file, and an I/O error if writing is not allowed.
 pub fn check_creatable(path: &Path) -> Result<(), Error> {
     refuse_partials(path)?;
+    let mut files = BEFORE_THE_CONFIG.iter().map(|name| path.join(name));
+    files.try_for_each(|file| disk::refuse_to_write(&file))?;
     let checked = std::path::absolute(path).and_then(|absolute| {
         let existing = absolute.ancestors().find(|path| path.exists());
         existing.map_or(Ok(()), files::check_writable)

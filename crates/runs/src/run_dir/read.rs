@@ -36,13 +36,17 @@ pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
             true if path.join(HISTORY).is_file() => {
                 format!("has lost its {CONFIG}; restore it, for instance from a backup")
             }
+            true if path.is_file() && is_own_config(path) => {
+                let run = path.parent().unwrap_or(path).display();
+                format!("is the config of a run; give its directory, {run}")
+            }
             true if path.is_file() => match path.extension().is_some_and(|it| it == "ron") {
                 true => not_trained(path),
                 false => "is a file; give a run directory".into(),
             },
             true => match (checkpoint::step_of(path), path.ancestors().nth(2)) {
                 (Some(step), Some(run)) => format!(
-                    "is a checkpoint; give its run, {}, with `--checkpoint {step}`",
+                    "is a checkpoint; give its run, {}; `--checkpoint {step}` or `--init-checkpoint {step}` chooses it",
                     run.display()
                 ),
                 _ => format!("has no {CONFIG}; give a run directory"),
@@ -59,6 +63,11 @@ pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
         error @ Error::Parse { .. } => error.then("; restore it, or ", Remedy::AnotherRun),
         error => error,
     })
+}
+
+/// Whether `path` is the config in the directory of a run.
+fn is_own_config(path: &Path) -> bool {
+    path.ends_with(CONFIG) && path.with_file_name(HISTORY).exists()
 }
 
 /// Says that the run file `path` stands in the place of a trained run.
