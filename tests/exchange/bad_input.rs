@@ -237,7 +237,7 @@ fn weights_that_are_not_finite_are_refused() {
     refused(&out, &["model.safetensors", "not finite"]);
     fs::remove_file(&file).unwrap();
     fs::create_dir(&file).unwrap();
-    refused(&out, &["model.safetensors", "not a regular file"]);
+    refused(&out, &["model.safetensors", "is a directory; give a file"]);
     fs::remove_dir(&file).unwrap();
     let index = r#"{"weight_map": {"wte.weight": "model-1.safetensors"}}"#;
     fs::write(out.join("model.safetensors.index.json"), index).unwrap();
