@@ -28,10 +28,10 @@ mod alloc;
 mod error;
 mod kind;
 mod memory;
-mod run;
+mod on_backend;
 
 pub use alloc::PeakAlloc;
 pub use error::{BackendError, panic_message};
 pub use kind::BackendKind;
 pub use memory::{PeakMemory, allocated};
-pub use run::OnBackend;
+pub use on_backend::OnBackend;

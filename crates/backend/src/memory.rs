@@ -16,11 +16,11 @@ impl BackendKind {
             }
             #[cfg(feature = "vulkan")]
             Self::Vulkan => {
-                reserved::<burn::cubecl::wgpu::WgpuRuntime>(&crate::run::wgpu_device(gpu))
+                reserved::<burn::cubecl::wgpu::WgpuRuntime>(&crate::on_backend::wgpu_device(gpu))
             }
             #[cfg(feature = "wgpu")]
             Self::Wgpu => {
-                reserved::<burn::cubecl::wgpu::WgpuRuntime>(&crate::run::wgpu_device(gpu))
+                reserved::<burn::cubecl::wgpu::WgpuRuntime>(&crate::on_backend::wgpu_device(gpu))
             }
             _ => {
                 let _ = gpu;

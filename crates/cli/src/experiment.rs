@@ -21,7 +21,7 @@ use residual_zoo_lab::{
 };
 
 use crate::sweep::{explain_spread, note, refuse_swept, show};
-use crate::trial::try_models;
+use crate::try_models::try_models;
 use crate::{
     BackendArgs, DataArgs, DisplayArgs, JobsArgs, example, fitted, parsed, print, quoted_path,
     report, stop_on_signal, verdict, wrapped, write,

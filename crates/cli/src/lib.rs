@@ -11,7 +11,7 @@ mod settings;
 mod shell;
 mod sweep;
 mod text;
-mod trial;
+mod try_models;
 mod usage;
 
 pub use residual_zoo_system::console::warn;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::DataError;
-use crate::draws::Draws;
+use crate::random::RandomNumbers;
 
 /// RandAugment (Cubuk et al., 2020): operations drawn from a fixed list, all of about the same strength.
 ///
@@ -66,7 +66,7 @@ impl RandAugment {
     }
 
     /// Changes the planes of an image of this width.
-    pub(crate) fn apply(&self, planes: &mut Vec<u8>, width: usize, draws: &mut Draws) {
+    pub(crate) fn apply(&self, planes: &mut Vec<u8>, width: usize, draws: &mut RandomNumbers) {
         for _ in 0..self.operations {
             let operation = ALL[draws.below(ALL.len())];
             let magnitude = self.magnitude + self.deviation * draws.normal();
@@ -312,7 +312,7 @@ fn between(plane: &[u8], (width, height): (usize, usize), x: f64, y: f64) -> u8 
 
 /// Applies random erasing (Zhong et al., 2017). A rectangle with 2 to 33 % of the area and a ratio between 0.3 and 3.3
 /// becomes the mean of all images, which is 0 in `planes`.
-pub(crate) fn erase(planes: &mut [f32], width: usize, draws: &mut Draws) {
+pub(crate) fn erase(planes: &mut [f32], width: usize, draws: &mut RandomNumbers) {
     const TRIES: usize = 10;
     let plane = planes.len() / 3;
     let height = plane / width;
@@ -348,7 +348,12 @@ pub(crate) enum Mixing {
 impl Mixing {
     /// Draws a way to mix images of `height` × `width`, with λ from Beta(α, α). `mixup` and `cutmix` are the α of
     /// either method; 0 turns the method off. If both are on, each has probability ½.
-    pub fn draw(mixup: f64, cutmix: f64, [height, width]: [usize; 2], draws: &mut Draws) -> Self {
+    pub fn draw(
+        mixup: f64,
+        cutmix: f64,
+        [height, width]: [usize; 2],
+        draws: &mut RandomNumbers,
+    ) -> Self {
         let is_cut = match (mixup > 0.0, cutmix > 0.0) {
             (true, true) => draws.below(2) == 1,
             (_, cut) => cut,
@@ -357,7 +362,7 @@ impl Mixing {
             return Self::Whole(draws.beta(mixup));
         }
         let side = (1.0 - draws.beta(cutmix)).sqrt();
-        let range = |length: usize, draws: &mut Draws| {
+        let range = |length: usize, draws: &mut RandomNumbers| {
             let half = (side * length as f64) as usize / 2;
             let middle = draws.below(length);
             (middle.saturating_sub(half), (middle + half).min(length))

@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::draws::Draws;
+use crate::random::RandomNumbers;
 use crate::{Batch, DataError};
 
 /// Number of symbols to copy, one letter each.
@@ -120,7 +120,7 @@ impl CopyConfig {
         level: usize,
         batch: usize,
     ) -> Batch {
-        let mut draws = Draws::new(purpose, seed, step, micro);
+        let mut draws = RandomNumbers::new(purpose, seed, step, micro);
         let noise = self.noise_at(level);
         let (mut inputs, mut targets) = (Vec::new(), Vec::new());
         for _ in 0..batch {
@@ -146,7 +146,7 @@ impl CopyConfig {
 }
 
 /// Scatters the symbols, in order, among `noise` noise tokens. Every choice of positions is equally likely.
-fn scatter(symbols: &[u32], noise: usize, draws: &mut Draws) -> Vec<u32> {
+fn scatter(symbols: &[u32], noise: usize, draws: &mut RandomNumbers) -> Vec<u32> {
     let mut left = symbols.iter();
     let places = symbols.len() + noise;
     (0..places)

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::cache::Entry;
-use crate::entry::{OnFailure, entry};
+use crate::cached_tokens::{OnFailure, entry};
 use crate::images::OpenedImages;
 use crate::progress::OnProgress;
 use crate::synthetic::{self, Entropy, SyntheticConfig};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::cifar::{CLASSES, LEVELS, PIXELS};
 use crate::copying::{CopyConfig, vocabulary};
-use crate::draws::Draws;
 use crate::images::png;
+use crate::random::RandomNumbers;
 use crate::windows::even_places;
-use crate::{Batch, DataError, Images, MixedWindows, Mixture, Tokens, Views, Windows};
+use crate::{Batch, DataError, Images, MixedWindows, Mixture, SeenImages, Tokens, Windows};
 
 /// Examples that are not cut into sequences yet. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub enum Examples {
     /// Images as grey pixels. The class is predicted after the last pixel.
     Pixels(Arc<Images>),
     /// Images for models that read images.
-    Images(Views),
+    Images(SeenImages),
 }
 
 impl Examples {
@@ -167,7 +167,7 @@ pub enum Sequences {
     /// Images as grey levels.
     Pixels(Arc<Images>),
     /// Images for models that read images. Each is one position.
-    Images(Views),
+    Images(SeenImages),
 }
 
 impl Sequences {
@@ -204,7 +204,8 @@ impl Sequences {
                 purpose,
             } => config.batch(purpose, (seed, step, micro), *level, batch),
             Self::Pixels(images) => {
-                let mut draws = Draws::new("residual-zoo-data images v1", seed, step, micro);
+                let mut draws =
+                    RandomNumbers::new("residual-zoo-data images v1", seed, step, micro);
                 image_batch(images, (0..batch).map(|_| draws.below(images.len())))
             }
             Self::Images(views) => views.random_batch((seed, step, micro), batch)?,

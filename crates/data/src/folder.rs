@@ -15,10 +15,10 @@ use rayon::prelude::*;
 use residual_zoo_system::{counted, stop};
 use serde::{Deserialize, Serialize};
 
-use crate::draws::Draws;
 use crate::files::check_is_file;
 use crate::meanwhile::unless_stopped;
 use crate::progress::{OnProgress, Stage, report};
+use crate::random::RandomNumbers;
 use crate::{DataError, one_line};
 
 /// Images in the files `train/CLASS/NAME` and `val/CLASS/NAME` of a directory, as ImageNet is usually unpacked. A field
@@ -468,7 +468,11 @@ impl Folder {
     /// # Errors
     ///
     /// A file that was deleted or is damaged. [`DataError::Stopped`].
-    pub fn pixels(&self, i: usize, draws: Option<&mut Draws>) -> Result<Vec<u8>, DataError> {
+    pub fn pixels(
+        &self,
+        i: usize,
+        draws: Option<&mut RandomNumbers>,
+    ) -> Result<Vec<u8>, DataError> {
         let (path, is_slow) = (self.path(i), self.files[i].is_slow);
         let image = if_not_stopped(is_slow, move || decode(&path))??;
         let part = match draws {
@@ -551,7 +555,11 @@ fn middle((width, height): (u32, u32), size: usize, shorter: usize) -> [u32; 4] 
 }
 
 /// Draws the left, top, width and height of a part of an image, as torchvision's `RandomResizedCrop` does.
-fn part((width, height): (u32, u32), (least, most): (f64, f64), draws: &mut Draws) -> [u32; 4] {
+fn part(
+    (width, height): (u32, u32),
+    (least, most): (f64, f64),
+    draws: &mut RandomNumbers,
+) -> [u32; 4] {
     const TRIES: usize = 10;
     let (full_width, full_height) = (f64::from(width), f64::from(height));
     for _ in 0..TRIES {

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::augment::RandAugment;
 use crate::folder::{self, FolderConfig, Opened};
 use crate::progress::OnProgress;
+use crate::seen_images::{Pictures, SeenImages};
 use crate::shapes::{self, ShapesConfig};
-use crate::views::{Pictures, Views};
 use crate::{Cifar, DataError, cifar};
 
 /// Images to classify. A field that a file leaves out has its [`Default`] value, except `set`.
@@ -205,7 +205,7 @@ impl ImagesConfig {
             }
         };
         let [train, valid] = pictures;
-        let views = |pictures, changes| Views {
+        let views = |pictures, changes| SeenImages {
             pictures,
             normal,
             changes,
@@ -221,8 +221,8 @@ impl ImagesConfig {
 
 /// Opened images.
 pub(crate) struct OpenedImages {
-    pub train: Views,
-    pub valid: Views,
+    pub train: SeenImages,
+    pub valid: SeenImages,
     /// The names of the classes.
     pub names: Vec<String>,
     /// One line for the user about skipped files.

@@ -2,7 +2,7 @@
 
 use burn_dataset::Dataset;
 
-use crate::draws::Draws;
+use crate::random::RandomNumbers;
 use crate::{Batch, DataError, Tokens, Windows, hash};
 
 /// Texts of the same vocabulary, each with a weight. Cheap to clone.
@@ -77,7 +77,7 @@ impl MixedWindows {
     /// window uniformly. Otherwise like [`Windows::random_batch`].
     pub fn random_batch(&self, seed: u64, step: u64, micro: u64, batch: usize) -> Batch {
         const UNIT: usize = 1 << 53;
-        let mut draws = Draws::new("residual-zoo-data mixed batch v1", seed, step, micro);
+        let mut draws = RandomNumbers::new("residual-zoo-data mixed batch v1", seed, step, micro);
         let places = (0..batch).map(|_| {
             let mut left = draws.below(UNIT) as f64 / UNIT as f64;
             let last = self.texts.len() - 1;

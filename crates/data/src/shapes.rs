@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::draws::Draws;
+use crate::random::RandomNumbers;
 use crate::{Cifar, DataError, Images};
 
 /// The classes.
@@ -74,7 +74,7 @@ impl ShapesConfig {
             let mut images = Images::empty(1, [3, self.size, self.size]);
             images.records.reserve_exact(count * images.record_size());
             for i in 0..count {
-                let draws = Draws::new(purpose, 0, i as u64, 0);
+                let draws = RandomNumbers::new(purpose, 0, i as u64, 0);
                 self.append(i % NAMES.len(), draws, &mut images.records);
             }
             images
@@ -85,7 +85,7 @@ impl ShapesConfig {
         }
     }
 
-    fn append(&self, class: usize, mut draws: Draws, record: &mut Vec<u8>) {
+    fn append(&self, class: usize, mut draws: RandomNumbers, record: &mut Vec<u8>) {
         let size = self.size;
         let radius = size / 4 + draws.below(size / 8 + 1);
         let centre = [(); 2].map(|()| radius + draws.below(size - 2 * radius));

@@ -2,7 +2,7 @@
 
 use burn_dataset::Dataset;
 
-use crate::draws::Draws;
+use crate::random::RandomNumbers;
 use crate::{DataError, ImageBatch, Tokens};
 
 /// A stretch of tokens and the token that follows each of them.
@@ -76,7 +76,7 @@ impl Windows {
     /// therefore sees the same batches as an uninterrupted one, and every past batch can be reproduced. A larger batch
     /// begins with the smaller one.
     pub fn random_batch(&self, seed: u64, step: u64, micro: u64, batch: usize) -> Batch {
-        let mut draws = Draws::new("residual-zoo-data random batch v1", seed, step, micro);
+        let mut draws = RandomNumbers::new("residual-zoo-data random batch v1", seed, step, micro);
         let starts = (0..batch).map(|_| draws.below(self.len()));
         self.batch(starts)
     }

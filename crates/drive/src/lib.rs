@@ -20,7 +20,7 @@ mod place;
 mod serve;
 mod size;
 mod train;
-mod trial;
+mod try_memory;
 
 pub use basis::{Basis, MOST_BYTES, Opened, basis_notes, why_unopened};
 pub use classify::{Classified, Found, IMAGES_REPORT, classify};
@@ -38,4 +38,4 @@ pub use train::{
     Bench, check_precision, check_start, follow, measure_rates, time, train, training_flops,
     usual_precision,
 };
-pub use trial::{Peaks, Trial};
+pub use try_memory::{Peaks, Trial};

@@ -52,7 +52,7 @@ mod plan;
 mod pool;
 mod quantity;
 mod results;
-mod run;
+mod run_experiment;
 mod scales;
 mod sound;
 mod stats;
@@ -60,7 +60,7 @@ pub mod sweep;
 mod tasks;
 #[cfg(test)]
 mod tests;
-mod training;
+mod train_runs;
 mod tune;
 mod tuning_report;
 
@@ -84,7 +84,7 @@ pub use plan::{PlannedRun, only};
 pub use pool::Pool;
 pub use quantity::{Axis, Observed, describe, is_cost};
 pub use results::{REPORT, Results};
-pub use run::run_experiment;
+pub use run_experiment::run_experiment;
 pub use scales::{ExperimentFile, ExperimentText};
 pub use stats::{Estimate, Line};
 pub use sweep::Sweep;

@@ -13,7 +13,7 @@ use crate::corpora::open_corpora;
 use crate::finished::Goal;
 use crate::stats::Estimate;
 use crate::sweep::{OVER, Point, Sweep, Value, until};
-use crate::training::train_runs;
+use crate::train_runs::train_runs;
 use crate::{After, DataFacts, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool};
 
 /// The results of a sweep.

@@ -16,17 +16,17 @@ pub mod health;
 pub mod optimizer;
 mod options;
 mod resume;
-mod run;
 mod schedule;
 mod summary;
 pub mod team;
+mod train;
 mod trainer;
 
 pub use differences::differences;
 pub use options::{FirstWeights, Interrupter, RunOptions};
 pub use resume::data_difference;
-pub use run::{check, run};
 pub use summary::Summary;
+pub use train::{check, run};
 pub use trainer::{DeviceBatch, Progress, Trainer, Validation, sequences, upload};
 
 #[cfg(test)]

@@ -91,7 +91,11 @@ fn half_of_the_operations_that_are_drawn_are_made() {
     let mut changed = 0;
     for i in 0..1000 {
         let mut planes = image();
-        augment.apply(&mut planes, WIDTH, &mut Draws::new("a test", i, 0, 0));
+        augment.apply(
+            &mut planes,
+            WIDTH,
+            &mut RandomNumbers::new("a test", i, 0, 0),
+        );
         changed += usize::from(planes != image());
     }
     // Equalize changes nothing here.
@@ -103,7 +107,7 @@ fn a_rectangle_of_an_allowed_size_is_erased() {
     let mut areas = Vec::new();
     for i in 0..500 {
         let mut planes = vec![1.0; 3 * 40 * 50];
-        erase(&mut planes, 50, &mut Draws::new("a test", i, 0, 0));
+        erase(&mut planes, 50, &mut RandomNumbers::new("a test", i, 0, 0));
         let erased = |plane: &[f32]| plane.iter().filter(|x| **x == 0.0).count();
         assert_eq!(erased(&planes[..2000]), erased(&planes[4000..]));
         areas.push(erased(&planes[..2000]) as f64 / 2000.0);
@@ -124,7 +128,7 @@ fn cutmix_swaps_a_rectangle_and_counts_its_area() {
     let own: Vec<f32> = [1.0, 2.0, 3.0].iter().flat_map(|x| [*x; 72]).collect();
     for i in 0..200 {
         let mut values = own.clone();
-        let mixing = Mixing::draw(0.0, 1.0, [4, 6], &mut Draws::new("a test", i, 0, 0));
+        let mixing = Mixing::draw(0.0, 1.0, [4, 6], &mut RandomNumbers::new("a test", i, 0, 0));
         let share = mixing.apply(&mut values, size);
         let kept = |i: usize, x: f32| {
             values[72 * i..72 * (i + 1)]
@@ -144,7 +148,7 @@ fn cutmix_swaps_a_rectangle_and_counts_its_area() {
 #[test]
 fn shares_have_the_mean_and_the_variance_of_beta() {
     for alpha in [0.2, 0.8, 1.0, 3.0] {
-        let mut draws = Draws::new("a test", 1, 2, 3);
+        let mut draws = RandomNumbers::new("a test", 1, 2, 3);
         let shares: Vec<f64> = (0..4000).map(|_| draws.beta(alpha)).collect();
         let mean = shares.iter().sum::<f64>() / 4000.0;
         let variance = shares.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 4000.0;
@@ -154,7 +158,7 @@ fn shares_have_the_mean_and_the_variance_of_beta() {
             "{alpha} {mean} {variance}"
         );
     }
-    let mut draws = Draws::new("a test", 1, 2, 3);
+    let mut draws = RandomNumbers::new("a test", 1, 2, 3);
     let normal: Vec<f64> = (0..4000).map(|_| draws.normal()).collect();
     let mean = normal.iter().sum::<f64>() / 4000.0;
     let variance = normal.iter().map(|x| x * x).sum::<f64>() / 4000.0;

@@ -80,7 +80,7 @@ fn classes_are_the_directories_in_the_order_of_their_names() {
     let note = note.unwrap();
     assert!(note.contains("notes.txt` was skipped"), "{note}");
     for (i, colour) in [(0, [200, 0, 0]), (2, [0, 0, 200])] {
-        for draws in [None, Some(&mut Draws::new("a test", 0, 0, 0))] {
+        for draws in [None, Some(&mut RandomNumbers::new("a test", 0, 0, 0))] {
             let pixels = train.pixels(i, draws).unwrap();
             assert!(
                 pixels
@@ -157,7 +157,7 @@ fn training_images_are_parts_that_the_draws_determine() {
 
 #[test]
 fn parts_have_the_areas_and_ratios_that_are_allowed() {
-    let mut draws = Draws::new("a test", 1, 2, 3);
+    let mut draws = RandomNumbers::new("a test", 1, 2, 3);
     let (mut least, mut most) = (f64::MAX, 0.0f64);
     for _ in 0..2000 {
         let [x, y, width, height] = part((400, 300), (0.25, 0.5), &mut draws);

@@ -343,7 +343,7 @@ mod tests {
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
         let good = parquet(&of(&texts[..50]), properties);
         let mut refused = 0;
-        let mut draws = crate::draws::Draws::new("corrupted Parquet files", 0, 0, 0);
+        let mut draws = crate::random::RandomNumbers::new("corrupted Parquet files", 0, 0, 0);
         for _ in 0..10_000 {
             let mut bad = good.clone();
             for _ in 0..=draws.below(3) {

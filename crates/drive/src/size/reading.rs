@@ -12,7 +12,7 @@ use residual_zoo_system::memory::Amount;
 
 use super::{ample, is_counted, shown};
 use crate::Error;
-use crate::trial::TOKENS;
+use crate::try_memory::TOKENS;
 
 /// How a model reads several sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ mod judge;
 mod observe;
 mod results;
 mod scales;
-mod training;
+mod train_runs;
 
 use std::path::Path;
 

@@ -12,7 +12,7 @@ use crate::corpora::{check_data, open_corpora, open_data};
 use crate::facts::settings;
 use crate::finished::Goal;
 use crate::measure::Setting;
-use crate::training::train_runs;
+use crate::train_runs::train_runs;
 use crate::{
     After, DataFacts, Error, Experiment, ExperimentFile, Observation, Options, Origin, Outcome,
     PlannedRun, Pool, Results, Sweep, origin, tasks,

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::augment::{self, Mixing};
-use crate::draws::Draws;
 use crate::folder::Folder;
 use crate::images::Normal;
+use crate::random::RandomNumbers;
 use crate::{Batch, DataError, Images, ImagesConfig};
 
 /// Images with the changes before a model reads them. Training images are changed at random. All images are normalised
 /// by a mean and a standard deviation per channel.
 #[derive(Clone, Debug)]
-pub struct Views {
+pub struct SeenImages {
     pub(crate) pictures: Pictures,
     pub(crate) normal: Normal,
     /// The changes.
@@ -36,7 +36,7 @@ struct View {
     mirrored: bool,
 }
 
-impl Views {
+impl SeenImages {
     /// Returns the number of images.
     pub fn len(&self) -> usize {
         match &self.pictures {
@@ -94,7 +94,7 @@ impl Views {
         batch: usize,
     ) -> Result<Batch, DataError> {
         let (seed, step, micro) = at;
-        let mut draws = Draws::new("residual-zoo-data views v1", seed, step, micro);
+        let mut draws = RandomNumbers::new("residual-zoo-data views v1", seed, step, micro);
         let ImagesConfig {
             crop,
             flip,
@@ -114,7 +114,7 @@ impl Views {
             (
                 i,
                 view,
-                Some(Draws::of_example(
+                Some(RandomNumbers::of_example(
                     "residual-zoo-data augmentation v1",
                     at,
                     place,
@@ -126,7 +126,7 @@ impl Views {
             && let Some(images) = &mut batch.images
         {
             let [_, height, width] = images.size;
-            let mut draws = Draws::new("residual-zoo-data mixing v1", seed, step, micro);
+            let mut draws = RandomNumbers::new("residual-zoo-data mixing v1", seed, step, micro);
             let mixing = Mixing::draw(mixup, cutmix, [height, width], &mut draws);
             images.mixed = Some(Mixed {
                 share: mixing.apply(&mut images.values, images.size),
@@ -153,7 +153,7 @@ impl Views {
         self.batch(places.into_iter().map(|i| (i, view, None)).collect())
     }
 
-    fn batch(&self, drawn: Vec<(usize, View, Option<Draws>)>) -> Result<Batch, DataError> {
+    fn batch(&self, drawn: Vec<(usize, View, Option<RandomNumbers>)>) -> Result<Batch, DataError> {
         let targets: Vec<u32> = drawn.iter().map(|(i, ..)| self.label(*i) as u32).collect();
         let size = self.size();
         let each = size.iter().product();
@@ -179,7 +179,7 @@ impl Views {
     pub(crate) fn pixels(
         &self,
         i: usize,
-        draws: Option<&mut Draws>,
+        draws: Option<&mut RandomNumbers>,
     ) -> Result<Cow<'_, [u8]>, DataError> {
         Ok(match &self.pictures {
             Pictures::Memory(images) => Cow::Borrowed(images.values(i)),
@@ -192,7 +192,7 @@ impl Views {
         &self,
         i: usize,
         view: View,
-        mut draws: Option<Draws>,
+        mut draws: Option<RandomNumbers>,
         values: &mut [f32],
     ) -> Result<(), DataError> {
         let pixels = self.pixels(i, draws.as_mut())?;
@@ -263,13 +263,13 @@ mod tests {
 
     /// Makes two images of 3 × 2 × 4 values. The value at (channel, row, column) of image i is
     /// 24 i + 8 channel + 4 row + column.
-    fn pictures(crop: usize, flip: bool) -> Views {
+    fn pictures(crop: usize, flip: bool) -> SeenImages {
         let mut images = Images::empty(1, [3, 2, 4]);
         for i in 0..2u8 {
             images.records.push(5 + i);
             images.records.extend((0..24).map(|value| 24 * i + value));
         }
-        Views {
+        SeenImages {
             pictures: Pictures::Memory(Arc::new(images)),
             normal: Normal {
                 mean: [0.0; 3],

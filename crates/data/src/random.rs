@@ -1,9 +1,9 @@
 //! Random numbers that depend only on the seed and on their place of use.
 
 /// Random numbers for one purpose at one place in a run, the same on every machine.
-pub(crate) struct Draws(blake3::OutputReader);
+pub(crate) struct RandomNumbers(blake3::OutputReader);
 
-impl Draws {
+impl RandomNumbers {
     /// Returns the numbers of `purpose` for micro-batch `micro` of step `step`.
     pub fn new(purpose: &str, seed: u64, step: u64, micro: u64) -> Self {
         Self::of(purpose, &[seed, step, micro])

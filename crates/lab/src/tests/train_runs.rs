@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::*;
 use crate::Missing;
 use crate::finished::Goal;
-use crate::training::train_runs;
+use crate::train_runs::train_runs;
 
 /// A GPT-2 that cannot be built while a file exists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
