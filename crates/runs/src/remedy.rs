@@ -92,7 +92,7 @@ impl OtherPlace {
                 return "; free some space".into();
             }
             _ if is_stream => return String::new(),
-            NotFound if path.parent().is_some_and(Path::is_dir) && action != "read" => {
+            NotFound if action == "write" && path.parent().is_some_and(Path::is_dir) => {
                 return "; another program has moved or deleted it meanwhile; repeat the command"
                     .into();
             }
