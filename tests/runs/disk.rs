@@ -89,8 +89,8 @@ fn a_run_that_may_trains_on_until_the_disk_works_again() {
     let last = format!("{}.", checkpoint::directory(&counted, 24).display());
     let of_last = |change: &String| change.contains(&last);
     let syncs = |change: &String| change.contains("sync") && change.contains("metrics.jsonl");
-    let last_save = changes.iter().rposition(syncs).unwrap();
     let end = changes.iter().rposition(of_last).unwrap();
+    let last_save = changes[..end].iter().rposition(syncs).unwrap();
     let begun = changes
         .iter()
         .position(|c| c.contains("metrics.jsonl"))

@@ -133,6 +133,12 @@ impl Log {
         }
     }
 
+    /// Lets the next look read the whole file. A change in the moment between a write and the look at its metadata keeps
+    /// these as they are.
+    pub fn doubt(&mut self) {
+        self.left = None;
+    }
+
     /// Whether no program has changed the file `found` since this process last knew its content.
     fn is_as_left(&self, found: &Metadata) -> bool {
         self.left.as_ref().is_some_and(|left| {

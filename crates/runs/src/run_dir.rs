@@ -278,6 +278,8 @@ impl RunDir {
     }
 
     fn sync_logs(&mut self, rows: &[Row]) -> Result<(), Error> {
+        self.metrics.doubt();
+        self.samples.doubt();
         self.mend_metrics(rows)?;
         self.mend_samples()?;
         for log in [&mut self.metrics, &mut self.samples] {

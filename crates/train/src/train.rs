@@ -207,7 +207,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     fn look_back(&mut self) -> Result<(), Error> {
         let checked = self.directory.sync(&self.rows);
         self.show_notes();
-        checked?;
+        self.tolerate(checked.map(drop))?;
         let is_lost = self.saved.as_ref().is_some_and(|saved| !saved.exists());
         // The other processes of a team have ended, but a checkpoint needs them.
         if is_lost && self.trainer.team.is_none() {
