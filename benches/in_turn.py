@@ -32,6 +32,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # Numbers of token ids: the synthetic language (of files without `data`), tiny shakespeare, and GPT-2.
 SYNTHETIC, SHAKESPEARE, GPT2 = 56, 65, 50257
+# The next multiple of 64, as in nanoGPT.
+PADDED = 50304
 
 
 class Problem(Exception):
@@ -63,6 +65,7 @@ class Suites:
         for name, value in sizes.items():
             words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
         name = f"PyTorch, {form}" + ", TF32" * ("tf32" in sizes) + ", compiled" * ("compile" in sizes)
+        name += ", padded" * (sizes.get("vocabulary") == PADDED)
         return Command(name, group, words + self.counts(steps))
 
     def counts(self, steps):
@@ -134,6 +137,8 @@ class Suites:
         group = "50,257 ids, 8 x 1024"
         sizes = {"layers": 12, "heads": 12, "width": 768, "time": 1024, "batch": 8, "vocabulary": GPT2}
         sizes |= {"bias": True, "device": "cuda"}
+        # The zoo pads its columns to this number, so that tensor cores read whole rows.
+        padded = sizes | {"vocabulary": PADDED}
         torch = [
             self.torch(group, form, **sizes, **more)
             for form, more in [
@@ -145,14 +150,13 @@ class Suites:
                 ("bf16", {"compile": True}),
             ]
         ]
+        torch += [self.torch(group, "bf16", **padded), self.torch(group, "fused", tf32=True, **padded)]
         models = ("gpt2/bench-124m", "rmt/bench-134m", "laurel/bench-126m", "tokenformer/bench-150m")
         ids = self.text(GPT2)
         return torch + [
-            self.zoo(group, f"{file}, {precision}{', recomputed' * bool(more)}", file, "cuda",
-                     f"train.precision={precision}", *more, *ids)
+            self.zoo(group, f"{file}, {precision}", file, backend, f"train.precision={precision}", *ids)
             for file in models
-            for precision in ("F32", "Bf16")
-            for more in ([], ["train.recompute=Layers"])
+            for backend, precision in (("tch", "F32"), ("tch", "Tf32"), ("tch", "Bf16"), ("cuda", "Tf32"), ("cuda", "Bf16"))
         ]
 
     def rmt(self):

@@ -3,19 +3,20 @@
 
     python benches/gpu/tables.py OUT [OUT…]
 
-Of a command that was run several times, the last answer counts. Ratios are to PyTorch's step in the same precision, if
-it was measured, and to the zoo's GPT-2.
+A step is the median over the rounds of a command, with its range. Ratios are to PyTorch's step of GPT-2 in the same
+precision, and to the zoo's. If both were measured in the same rounds, a ratio is the median over the rounds.
 """
 
 import json
 import sys
 from pathlib import Path
+from statistics import median
 
 GIB = 1 << 30
 
 
 def read(folders):
-    """The answers by question and name, and the cards."""
+    """The answers of all rounds by question and name, and the cards."""
     answers, cards = {}, []
     for folder in folders:
         path = Path(folder) / "answers.jsonl"
@@ -26,7 +27,7 @@ def read(folders):
             if answer["question"] == "machine":
                 cards.append(f"{answer['card']}, PyTorch {answer['torch']}")
             else:
-                answers[answer["question"], answer["name"]] = answer
+                answers.setdefault((answer["question"], answer["name"]), []).append(answer)
     return answers, list(dict.fromkeys(cards))
 
 
@@ -34,28 +35,39 @@ def precision(name):
     return name.rsplit(", ")[-1]
 
 
+def shown(values, digits):
+    """The median, and the range if there are several values."""
+    middle = f"{median(values):.{digits}f}"
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+
+
 def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     answers, cards = read(sys.argv[1:])
     print("; ".join(cards))
-    steps = {key: a["step"] for key, a in answers.items() if isinstance(a.get("step"), float)}
-    ours = {precision(name): step for (question, name), step in steps.items()
-            if question in ("gpt2", "models") and name.startswith("gpt2,")}
-    theirs = {precision(name): step for (question, name), step in steps.items() if question == "pytorch"}
+    steps = {key: [a["step"] for a in rounds if isinstance(a.get("step"), float)] for key, rounds in answers.items()}
+    steps = {key: rounds for key, rounds in steps.items() if rounds}
 
-    def ratio(step, to):
-        return f"{step / to:.2f}" if to else "–"
+    def ratio(rounds, question, name):
+        to = steps.get(("gpt2", f"{name}, {of}")) if question in ("gpt2", "models") else None
+        if not to:
+            return "–"
+        if question == "gpt2" and len(to) == len(rounds):
+            return shown([a / b for a, b in zip(rounds, to)], 2)
+        return f"{median(rounds) / median(to):.2f}"
 
-    print("\n| question | what | step, ms | to PyTorch | to GPT-2 | memory, GiB |\n|---|---|---|---|---|---|")
-    for (question, name), step in steps.items():
-        memory = answers[question, name].get("memory")
+    print("\n| question | what | rounds | step, ms | to PyTorch | to GPT-2 | memory, GiB |\n|---|---|---|---|---|---|---|")
+    for (question, name), rounds in steps.items():
+        memory = answers[question, name][-1].get("memory")
         memory = f"{memory / GIB:.1f}" if memory else "–"
         of = precision(name)
-        same = question in ("pytorch", "gpt2", "models")
-        to_pytorch, to_ours = (ratio(step, found.get(of) if same else None) for found in (theirs, ours))
-        print(f"| {question} | {name} | {1e3 * step:.1f} | {to_pytorch} | {to_ours} | {memory} |")
-    rest = {key: a for key, a in answers.items() if key not in steps}
+        ratios = [ratio(rounds, question, other) for other in ("PyTorch", "zoo")]
+        cells = [question, name, len(rounds), shown([1e3 * step for step in rounds], 1), *ratios, memory]
+        print("|", " | ".join(map(str, cells)), "|")
+    rest = {key: rounds[-1] for key, rounds in answers.items() if key not in steps}
     if rest:
         print("\n| question | what | status | result |\n|---|---|---|---|")
     for (question, name), answer in rest.items():
