@@ -55,6 +55,8 @@ fn tip(error: &clap::Error) -> Option<String> {
         given.get(at).map(String::as_str)
     };
     let is_option = word.starts_with('-');
+    let ending = Path::new(word).extension().unwrap_or_default();
+    let is_text = TEXTS.contains(&&*ending.to_string_lossy());
     let word = quoted(word);
     if let (Some(option @ ("--set" | "--over")), Some(field)) = (before(2), before(1))
         && !field.contains('=')
@@ -63,11 +65,6 @@ fn tip(error: &clap::Error) -> Option<String> {
             "write a field and its value as one word: {option} {field}={word}"
         ));
     }
-    let ending = Path::new(&word)
-        .extension()
-        .unwrap_or_default()
-        .to_string_lossy();
-    let is_text = TEXTS.contains(&ending.as_ref());
     match given.first()?.as_str() {
         _ if is_option => None,
         "generate" => Some(format!(
