@@ -18,6 +18,7 @@ import json
 import lzma
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -76,6 +77,8 @@ class Machine:
         command is killed as soon as `kill` returns true."""
         path = self.out / f"{question}-{name.replace(' ', '-').replace('/', '-')}"
         words = [str(word).replace("{json}", str(path.with_suffix(".json"))) for word in words]
+        # A command that fails must not leave the figures of an earlier one.
+        path.with_suffix(".json").unlink(missing_ok=True)
         start = time.monotonic()
         with path.with_suffix(".log").open("w") as log:
             child = subprocess.Popen(
@@ -125,12 +128,14 @@ class Machine:
             fields = [*fields, f"model=Composed(layers: [{layers}], connection: {CONNECTIONS[model]})"]
         elif self.args.tiny:
             fields = [*fields, f"model={TINY[model]}"]
+        used = precision
         if self.args.tiny:
-            precision = "F32" if precision == "Tf32" else precision
+            # A CPU has no Tf32.
+            used = "F32" if precision == "Tf32" else precision
             fields = [*fields, "train.batch=2"]
         words = [program, "bench", f"experiments/{file}.ron", "--backend", backend, *self.zoo_device]
         words += ["--warmup", 3, "--steps", 10, "--json", "{json}"]
-        for field in [*self.text(), f"train.precision={precision}", *fields]:
+        for field in [*self.text(), f"train.precision={used}", *fields]:
             words += ["--set", field]
         return self.run(question, f"{name or model}, {precision}", limit, words, env, read)
 
@@ -226,7 +231,8 @@ def references(m):
         return {"passed": log.count("... ok"), "failed": log.count("... FAILED")}
 
     words = [m.args.tests, "--nocapture", "--test-threads", "8"]
-    m.run("references", "all", 300, words, env, results)
+    if not m.run("references", "all", 300, words, env, results).get("passed"):
+        m.failed.append("references: no test ran")
 
 
 def repeats(m):
@@ -243,23 +249,32 @@ def repeats(m):
         if resume:
             words += ["--resume", run]
         else:
+            # A finished run would not be trained again.
+            shutil.rmtree(run, ignore_errors=True)
             words += ["gpt2/shakespeare-cpu", "--data", m.args.data, "--run", run]
             common = [f"train.steps={steps}", f"train.validate_every={steps // 3}", "train.log_every=10"]
             for field in [*common, *size, *fields]:
                 words += ["--set", field]
         killed = kill and (lambda: reached(run, kill))
-        return m.run("repeats", name + " resumed" * resume, 60, words, read=lambda *_: last_rows(run), kill=killed)
+        answer = m.run("repeats", name + " resumed" * resume, 60, words, read=lambda *_: last_rows(run), kill=killed)
+        if kill and (answer["status"] != "killed" or answer.get("step", steps) >= steps):
+            m.failed.append(f"repeats {name}: it ended before it was killed")
+        return {key: answer.get(key) for key in ("step", "train_loss", "grad_norm", "valid_loss")}
 
     for name, fields in {
         "plain": [],
         "deterministic": ["train.deterministic=true"],
         "deterministic Bf16": ["train.deterministic=true", "train.precision=Bf16"],
     }.items():
-        train(f"{name} first", fields=fields)
-        train(f"{name} second", fields=fields)
+        first = train(f"{name} first", fields=fields)
+        ends = {"second": train(f"{name} second", fields=fields)}
         if fields:
             train(f"{name} killed", fields=fields, kill=steps // 2)
-            train(f"{name} killed", resume=True)
+            ends["killed and resumed"] = train(f"{name} killed", resume=True)
+        for what, end in ends.items():
+            print(f"repeats  {name}: {what} {'equals' if end == first else 'DIFFERS FROM'} the first", flush=True)
+            if fields and end != first:
+                m.failed.append(f"repeats {name}: {what} differs")
 
 
 def rows(run):
@@ -306,7 +321,12 @@ def main():
     parser.add_argument("--only", default=",".join(QUESTIONS), help=f"some of: {','.join(QUESTIONS)}")
     parser.add_argument("--try", dest="tiny", action="store_true", help="tiny sizes on a CPU")
     args = parser.parse_args()
-    names = args.only.split(",")
+    names = [name.strip() for name in args.only.split(",")]
+    for path in (args.tch, args.cuda, args.tests, args.data):
+        if path is not None and not path.is_file():
+            parser.error(f"{path} is not a file")
+    # A name without a folder would be looked for on PATH.
+    args.tch, args.cuda, args.tests = (path and path.resolve() for path in (args.tch, args.cuda, args.tests))
     for name in names:
         if name not in QUESTIONS:
             parser.error(f"there is no question {name!r}; choose some of: {', '.join(QUESTIONS)}")

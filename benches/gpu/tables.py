@@ -22,10 +22,16 @@ def read(folders):
         path = Path(folder) / "answers.jsonl"
         if not path.is_file():
             sys.exit(f"{path} does not exist; give the folder that ask.py wrote (--out)")
-        for line in path.read_text().splitlines():
-            answer = json.loads(line)
-            if answer["question"] == "machine":
-                cards.append(f"{answer['card']}, PyTorch {answer['torch']}")
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            try:
+                answer = json.loads(line)
+                key = answer["question"], answer.get("name")
+                card = f"{answer['card']}, PyTorch {answer['torch']}" if key[0] == "machine" else None
+            except (ValueError, KeyError, TypeError):
+                print(f"{path}: line {number} is no answer of ask.py, and left out", file=sys.stderr)
+                continue
+            if card:
+                cards.append(card)
             else:
                 answers.setdefault((answer["question"], answer["name"]), []).append(answer)
     return answers, list(dict.fromkeys(cards))
@@ -48,7 +54,10 @@ def main():
         sys.exit(__doc__)
     answers, cards = read(sys.argv[1:])
     print("; ".join(cards))
-    steps = {key: [a["step"] for a in rounds if isinstance(a.get("step"), float)] for key, rounds in answers.items()}
+    # A command that failed has no step time.
+    good = {key: [a["step"] for a in rounds if a.get("status") == 0] if key[0] != "repeats" else []
+            for key, rounds in ((key, [a for a in rounds if a.get("step")]) for key, rounds in answers.items())}
+    steps = {key: [step for step in rounds if step > 0] for key, rounds in good.items()}
     steps = {key: rounds for key, rounds in steps.items() if rounds}
 
     def ratio(rounds, question, name):

@@ -115,9 +115,9 @@ pub fn serve(options: ServeArgs) -> anyhow::Result<()> {
             );
         }
         let step = checkpoint::step_of(checkpoint);
-        let step = step.map_or(String::new(), |step| format!(", step {step},"));
+        let step = step.map_or(String::new(), |step| format!(", step {step}"));
         // An error is ignored, because nobody needs to read this line.
-        let _ = cli::print(&format!("serving {name}{step}{place} at http://{address}"));
+        let _ = cli::print(&format!("serving {name}{step}{place}, at http://{address}"));
     })?;
     Ok(())
 }

@@ -10,8 +10,8 @@ use residual_zoo::core::{ImageSize, LanguageModel, ModelConfig, Vocabulary, para
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::streams::{
     AttentionResidualConfig, DeepNormConfig, DenseConfig, DepthLstmConfig, HyperConfig,
-    InitialMixConfig, IterativeConfig, MhcConfig, MhcForm, NormPlace, SelfDependencyConfig,
-    TreeConfig,
+    InitialMixConfig, IterativeConfig, MhcConfig, MhcForm, MhcStart, NormPlace, RootN,
+    SelfDependencyConfig, TreeConfig,
 };
 use residual_zoo::{ConnectionConfig, ModelConfig as Zoo};
 use residual_zoo_testing::pass::run;
@@ -110,7 +110,7 @@ fn hyper_connections_are_plain_at_the_start_where_no_norm_follows() {
     let plain = parse(layers, recurrence);
     let mhc = parse(
         layers,
-        &format!("{recurrence}, connection: PerSublayer(Mhc())"),
+        &format!("{recurrence}, connection: PerSublayer(Mhc(start: Identity(-8)))"),
     );
     let weights = weights(&plain);
     assert_plain(&logits(&plain, &weights), &logits(&mhc, &weights));
@@ -124,7 +124,10 @@ fn hyper_connections_are_plain_at_the_start_where_no_norm_follows() {
     };
     let read = Vocabulary::of_images(image, 4);
     let build = |rest: &str| parse(layers, rest).build::<Flex>(read, &device).unwrap();
-    let (plain, mhc) = (build(""), build(", connection: PerSublayer(Mhc())"));
+    let (plain, mhc) = (
+        build(""),
+        build(", connection: PerSublayer(Mhc(start: Identity(-8)))"),
+    );
     let mut weights = params::export(&mhc);
     for (name, tensor) in params::export(&plain) {
         assert!(weights.insert(name, tensor).is_some());
@@ -148,15 +151,26 @@ fn the_streams_of_a_new_model_have_different_gradients() {
         form: MhcForm::Code,
         ..MhcConfig::default()
     };
-    // The part of f's output that each of the four streams gets: B, and b_post, which follows b_pre.
-    let connections: [(ConnectionConfig, &str, usize); 3] = [
-        (HyperConfig::default().into(), "beta", 0),
-        (MhcConfig::default().into(), "read.base", 4),
-        (code.into(), "read.base", 4),
+    let uniform = MhcConfig {
+        start: MhcStart::Uniform,
+        ..MhcConfig::default()
+    };
+    let uniform_code = MhcConfig {
+        start: MhcStart::Uniform,
+        ..code.clone()
+    };
+    // The part of f's output that each of the four streams gets: B, and b_post, which follows b_pre. The gradients differ
+    // by at least this share of the largest one. Xavier's P makes pre and post differ by about 1 %.
+    let connections: [(ConnectionConfig, &str, usize, f64); 5] = [
+        (HyperConfig::default().into(), "beta", 0, 0.05),
+        (MhcConfig::default().into(), "read.base", 4, 0.05),
+        (code.into(), "read.base", 4, 0.05),
+        (uniform.into(), "read.base", 4, 0.002),
+        (uniform_code.into(), "read.base", 4, 0.002),
     ];
     let ids = TensorData::from([[3, 1, 4, 1, 5, 9, 2, 6]]);
     let targets = TensorData::from([[1, 4, 1, 5, 9, 2, 6, 5]]);
-    for (connection, name, from) in connections {
+    for (connection, name, from, share) in connections {
         let model = gpt2().per_sublayer(connection);
         let outcome = run::<Autodiff<Flex>, _>(
             &model,
@@ -171,7 +185,7 @@ fn the_streams_of_a_new_model_have_different_gradients() {
         let most = added.iter().fold(f64::MIN, |most, x| most.max(*x));
         let least = added.iter().fold(f64::MAX, |least, x| least.min(*x));
         assert!(
-            most - least > 0.05 * most.abs().max(least.abs()),
+            most - least > share * most.abs().max(least.abs()),
             "{}: {added:?}",
             model.name()
         );
@@ -232,8 +246,34 @@ fn initial_weights_have_the_factors_of_the_design() {
         };
         ratios(of.clone().per_sublayer(config))
     };
-    close(hyper(true), [1.0, 1.0, 2.0, 1.0, 2.0]);
-    close(hyper(false), [1.0; 5]);
+    // √4 = 2.
+    close(hyper(RootN::Divide), [1.0, 1.0, 0.5, 1.0, 0.5]);
+    close(hyper(RootN::Multiply), [1.0, 1.0, 2.0, 1.0, 2.0]);
+    close(hyper(RootN::Omit), [1.0; 5]);
+}
+
+#[test]
+fn configs_of_earlier_versions_keep_their_initial_values() {
+    let parse = |connection: &str| {
+        let text =
+            format!("(model: Composed(layers: [Gpt2()], connection: PerSublayer({connection})))");
+        let config = residual_zoo::RunConfig::parse(&text, Path::new("model.ron")).unwrap();
+        config.to_ron()
+    };
+    for (before, now) in [
+        ("Hyper(root_n: true)", "root_n: Multiply,"),
+        ("Hyper(root_n: false)", "root_n: Omit,"),
+        ("Hyper()", "root_n: Multiply,"),
+        ("Hyper(root_n: Divide)", "root_n: Divide,"),
+        ("Mhc(b_res: -8.0)", "start: Identity(-8.0),"),
+        ("Mhc(b_res: -3)", "start: Identity(-3.0),"),
+        ("Mhc()", "start: Identity(-8.0),"),
+        ("Mhc(start: Uniform)", "start: Uniform,"),
+        ("Mhc(start: Identity(-5))", "start: Identity(-5.0),"),
+    ] {
+        let found = parse(before);
+        assert!(found.contains(now), "{before}: {found}");
+    }
 }
 
 /// The model of RMT's Table 10: 12 layers of width 768, an unembedding of its own, 512 positions, no biases.

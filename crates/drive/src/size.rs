@@ -104,6 +104,14 @@ pub fn check_memory<C: ModelConfig>(
     (kind, gpu): (BackendKind, Option<usize>),
     available: Option<Amount>,
 ) -> Result<(), Error> {
+    // LibTorch does not count its tensors on a CPU. Those of Flex are about as large.
+    let is_like_flex = kind == BackendKind::LibTorch && gpu.is_none();
+    let has_flex = BackendKind::compiled().contains(&BackendKind::Flex);
+    let kind = if is_like_flex && has_flex {
+        BackendKind::Flex
+    } else {
+        kind
+    };
     let Some(limit) = available.filter(|_| is_counted(kind)) else {
         return Ok(());
     };

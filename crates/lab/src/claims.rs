@@ -1,5 +1,7 @@
 //! Claims of papers, their tests, and the verdicts.
 
+use std::ops::Not;
+
 use residual_zoo_report::Tone;
 use serde::{Deserialize, Serialize};
 
@@ -19,11 +21,15 @@ pub struct Claim {
     pub published: String,
     /// The test.
     pub test: Test,
+    /// Whether the claim is one of the few that the experiment was made for, named before its runs. If there are such
+    /// claims, they are one family, and the others, which are exploratory, are another.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub primary: bool,
 }
 
 /// The test of a claim. Runs are compared seed by seed. A difference is significant if the 95 % confidence interval of
 /// its mean over the seeds (Student's t) excludes zero, and p is below 0.05 after Holm's correction for the number of
-/// claims.
+/// claims of the same family.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Test {
     /// `run` has less of `quantity` than `than`, or at most `within` more.
@@ -376,18 +382,36 @@ impl Judgement {
         self.verdict = Verdict::NotTested;
     }
 
-    /// Corrects the verdicts of an experiment for the number of claims. A difference that is significant by itself, but
-    /// not after Holm's correction, is undecided.
+    /// Corrects the verdicts of an experiment for the number of claims in each family. A difference that is significant
+    /// by itself, but not after Holm's correction, is undecided. Where there are two families, also says what one family
+    /// of all claims would give.
     pub(crate) fn correct(claims: &mut [Self]) {
-        let tested: Vec<&mut Self> = (claims.iter_mut()).filter(|it| it.p.is_some()).collect();
-        let p: Vec<f64> = tested.iter().filter_map(|it| it.p).collect();
+        let all: Vec<f64> = claims.iter().filter_map(|it| it.p).collect();
+        let in_one: Vec<f64> = holm(&all);
+        let has_families = claims.iter().any(|it| it.claim.primary);
+        let tested = claims.iter_mut().filter(|it| it.p.is_some());
+        let tested: Vec<(&mut Self, f64)> = tested.zip(in_one).collect();
+        let (primary, others): (Vec<_>, Vec<_>) =
+            tested.into_iter().partition(|(it, _)| it.claim.primary);
+        for family in [primary, others] {
+            Self::correct_family(family, has_families);
+        }
+    }
+
+    /// Corrects the verdicts of a family for the number of its claims. Beside each is its p-value in one family of all
+    /// claims, which is shown if there are two families.
+    fn correct_family(family: Vec<(&mut Self, f64)>, has_families: bool) {
+        let p: Vec<f64> = family.iter().filter_map(|(it, _)| it.p).collect();
         let count = p.len();
-        for (it, (p, corrected)) in tested.into_iter().zip(p.iter().zip(holm(&p))) {
+        for ((it, in_one), (p, corrected)) in family.into_iter().zip(p.iter().zip(holm(&p))) {
+            let short = |p| p_value(p).trim_start_matches("= ").to_owned();
             if *p < 1.0 {
                 it.because += &format!("; p {}", p_value(*p));
                 if count > 1 {
-                    let corrected = p_value(corrected);
-                    it.because += &format!(", corrected {}", corrected.trim_start_matches("= "));
+                    it.because += &format!(", corrected {}", short(corrected));
+                }
+                if has_families {
+                    it.because += &format!(" ({} in one family of all claims)", short(in_one));
                 }
             }
             let decided = matches!(it.verdict, Verdict::Holds | Verdict::DoesNotHold);

@@ -25,7 +25,6 @@ pub struct Pool {
 /// Fields that were added after version 2 of the pool, at values that change nothing. They are left out of the hash, so
 /// that earlier runs are still found.
 const LATER: [&str; 11] = [
-    "b_res: -8.0,",
     "deterministic: false,",
     "label_smoothing: 0.0,",
     "lora: None,",
@@ -33,8 +32,9 @@ const LATER: [&str; 11] = [
     "optimizer: AdamW,",
     r#"separator: "\n","#,
     "recompute: None,",
-    "root_n: true,",
+    "root_n: Multiply,",
     "shard_optimizer: false,",
+    "start: Identity(-8.0),",
     "tensorboard: false,",
 ];
 

@@ -131,14 +131,20 @@ impl Results {
 
     /// A table with a row for each claim: the claim, the verdict, and the numbers.
     pub fn verdicts(&self) -> Table {
+        let has_families = self.claims.iter().any(|found| found.claim.primary);
         let row = |found: &Judgement| {
             let claim = &found.claim;
             let verdict = Cell {
                 tone: found.verdict.tone(),
                 ..Cell::from(found.verdict.signed())
             };
+            let family = match claim.primary {
+                true => "primary: ",
+                false if has_families => "exploratory: ",
+                false => "",
+            };
             vec![
-                format!("{} ({})", claim.says, claim.source).into(),
+                format!("{family}{} ({})", claim.says, claim.source).into(),
                 verdict,
                 found.because.as_str().into(),
                 claim.published.as_str().into(),
@@ -156,12 +162,19 @@ impl Results {
                  everything works."
             }
         };
+        let families = match self.judge && has_families {
+            true => {
+                " The primary claims were named before the runs. They are one family, for which their p-values are \
+                 corrected; the exploratory claims are another."
+            }
+            false => "",
+        };
         let tuned = self.tuned_note();
         let columns = ["claim", "verdict", "measured", "reported"];
         Table {
             heading: "Claims".into(),
             note: format!(
-                "{note}{tuned}{}",
+                "{note}{families}{tuned}{}",
                 self.notes
                     .iter()
                     .map(|note| sentence(note))

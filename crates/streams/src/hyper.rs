@@ -9,9 +9,7 @@
 //! Initially, B = 1, A_r = I, A_m is 1 for stream i mod n, W = 0 and s = 0.01. The streams then stay equal, and the
 //! model is the plain one, up to the ε of the final norm. Weight decay applies to the W, but not to A and B.
 //!
-//! With `root_n`, the initial projections to the stream are √n times as large. Section 4 scales them "by a factor of
-//! √n" to keep the size of the output. They would have to be smaller for that, because the n streams are summed; the
-//! code follows the wording.
+//! The initial projections to the stream are multiplied by √n, or divided by it ([`RootN`]).
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::tanh;
@@ -92,6 +90,21 @@ impl<B: Backend> Connection<B> for Hyper<B> {
     }
 }
 
+/// The factor of the initial projections to the stream, beside those of plain connections. Section 4 scales them "by a
+/// factor of √n", to keep the standard deviation of the output although the n streams are summed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RootN {
+    /// 1/√n, which serves that purpose. Ports by others divide too.
+    Divide,
+    /// √n, as the sentence can be read too.
+    #[default]
+    #[serde(alias = "true")]
+    Multiply,
+    /// 1.
+    #[serde(alias = "false")]
+    Omit,
+}
+
 /// The config of [`Hyper`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -100,8 +113,8 @@ pub struct HyperConfig {
     pub n: usize,
     /// Whether A and B depend on the streams: dynamic, rather than static, hyper-connections.
     pub dynamic: bool,
-    /// Whether the initial projections to the stream are √n times as large as with plain connections.
-    pub root_n: bool,
+    /// The factor of the initial projections to the stream.
+    pub root_n: RootN,
     /// The parameters of the norm of H, if `dynamic`.
     pub norm: NormParams,
     /// ε of the norm, added to the variance, if `dynamic`.
@@ -113,7 +126,7 @@ impl Default for HyperConfig {
         Self {
             n: 4,
             dynamic: true,
-            root_n: true,
+            root_n: RootN::Multiply,
             norm: NormParams::ScaleAndShift,
             norm_eps: 1e-5,
         }
@@ -145,8 +158,9 @@ impl Design for HyperConfig {
 
     fn frame(&self, _: usize) -> Frame {
         let output = match self.root_n {
-            true => (self.n as f64).sqrt(),
-            false => 1.0,
+            RootN::Divide => (self.n as f64).sqrt().recip(),
+            RootN::Multiply => (self.n as f64).sqrt(),
+            RootN::Omit => 1.0,
         };
         Frame {
             output,

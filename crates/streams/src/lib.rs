@@ -45,9 +45,9 @@ pub use depth_lstm::{
 pub use ends::{Copies, KeepFirst};
 pub use hierarchical::{Iterative, IterativeConfig, LastNode, Tree, TreeConfig};
 pub use highway::{Highway, HighwayConfig};
-pub use hyper::{Hyper, HyperConfig};
+pub use hyper::{Hyper, HyperConfig, RootN};
 pub use initial_mix::{InitialMix, InitialMixConfig, InitialMixStart};
-pub use mhc::{Mhc, MhcConfig, MhcEnds, MhcForm};
+pub use mhc::{Mhc, MhcConfig, MhcEnds, MhcForm, MhcStart};
 pub use scaled::{LayerScaleConfig, ReZero, ReZeroConfig, Scaled, SkipInitConfig};
 pub use self_dependency::{NormPlace, Psi, SelfDependency, SelfDependencyConfig};
 pub use value_residual::{ValueResidual, ValueResidualConfig, ValueResidualForm};

@@ -7,11 +7,9 @@
 //! H' = res H + postᵀ f(pre H)
 //! ```
 //!
-//! The paper gives only s = 0.01 as an initial value. Here P = 0 and b_post = 0. b_res is 0 on the diagonal and
-//! configurable elsewhere, by default −8. Any b_res gives a doubly stochastic `res`, so a new model is the plain one
-//! up to the ε of norms. pre is ¾ for stream i mod n, and the other streams share ¼; in
-//! [hyper-connections](crate::HyperConfig), A_m is 1 for stream i mod n. With equal weights for all streams, equal
-//! streams would have equal gradients and stay equal, up to rounding.
+//! The paper gives only s = 0.01 as an initial value. [`MhcStart`] has the others. With equal weights for all streams,
+//! equal streams would have equal gradients and stay equal, up to rounding. So one of P and b_pre tells the streams
+//! apart.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::{sigmoid, softmax};
@@ -37,6 +35,19 @@ pub enum MhcForm {
     /// to `pre`, to the softmax and to the divisors. The norm has no scale. The end is a weighted sum with its own
     /// weights.
     Code,
+}
+
+/// The initial values that the paper does not give. b_post is 0, so post is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum MhcStart {
+    /// As in NVIDIA's Megatron-LM: all b are 0, so res is 1/n everywhere and pre is ½. P is drawn by Xavier's uniform
+    /// rule. It tells the streams apart: pre and post differ by about 1 % between streams.
+    Uniform,
+    /// P = 0, and b_res is 0 on the diagonal and this value elsewhere. With −8, as in tokenbender/mHC, streams hardly
+    /// mix, and these entries have small gradients. With −3 and 4 streams, each stream takes 4 % of each other one. b_pre
+    /// tells the streams apart: pre is ¾ for stream i mod n of residual i, and the other streams share ¼. A new model is
+    /// the plain one, up to the ε of norms.
+    Identity(f64),
 }
 
 /// H' = res H + postᵀ f(pre H). The stream holds the rows of H side by side.
@@ -153,16 +164,14 @@ impl<B: Backend> Ends<B> for MhcEnds<B> {
 
 /// The config of [`Mhc`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, from = "Given")]
 pub struct MhcConfig {
     /// The source of the equations: the paper, or the code, TileKernels.
     pub form: MhcForm,
     /// Number of streams, at least 2.
     pub n: usize,
-    /// Initial b_res off the diagonal; it is 0 on the diagonal. The paper does not give it. With −8, streams hardly
-    /// mix initially, and these entries have small gradients. With −3 and 4 streams, each stream takes 4 % of each
-    /// other one.
-    pub b_res: f64,
+    /// Initial values that the paper does not give.
+    pub start: MhcStart,
     /// Number of times that Sinkhorn normalises columns and rows, t.
     pub sinkhorn: usize,
     /// ε of norms, added to the mean square.
@@ -176,10 +185,59 @@ impl Default for MhcConfig {
         Self {
             form: MhcForm::Paper,
             n: 4,
-            b_res: -8.0,
+            start: MhcStart::Identity(-8.0),
             sinkhorn: 20,
             norm_eps: 1e-6,
             eps: 1e-6,
+        }
+    }
+}
+
+/// The fields of a config in a file.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Given {
+    form: MhcForm,
+    n: usize,
+    start: MhcStart,
+    /// The value of [`MhcStart::Identity`] in the files of earlier versions.
+    b_res: Option<f64>,
+    sinkhorn: usize,
+    norm_eps: f64,
+    eps: f64,
+}
+
+impl Default for Given {
+    fn default() -> Self {
+        let MhcConfig {
+            form,
+            n,
+            start,
+            sinkhorn,
+            norm_eps,
+            eps,
+        } = MhcConfig::default();
+        Self {
+            form,
+            n,
+            start,
+            b_res: None,
+            sinkhorn,
+            norm_eps,
+            eps,
+        }
+    }
+}
+
+impl From<Given> for MhcConfig {
+    fn from(given: Given) -> Self {
+        Self {
+            form: given.form,
+            n: given.n,
+            start: given.b_res.map_or(given.start, MhcStart::Identity),
+            sinkhorn: given.sinkhorn,
+            norm_eps: given.norm_eps,
+            eps: given.eps,
         }
     }
 }
@@ -194,19 +252,29 @@ impl MhcConfig {
         if self.form == MhcForm::Code {
             norm.gamma = None;
         }
+        let phi = match self.start {
+            MhcStart::Uniform => Initializer::XavierUniform { gain: 1.0 },
+            MhcStart::Identity(_) => Initializer::Zeros,
+        };
         Read {
             norm,
-            phi: Initializer::Zeros.init([width, columns], device),
+            phi: phi.init_with([width, columns], Some(width), Some(columns), device),
             base: Param::from_data(TensorData::new(base, [columns]), device),
         }
     }
 
-    /// b_pre of residual `i`: σ(b_pre) is ¾ for stream i mod n, and the others share ¼.
-    fn b_pre(&self, i: usize) -> Vec<f64> {
+    /// b_pre, b_post and b_res of residual `i`.
+    fn base(&self, i: usize) -> Vec<f64> {
         let n = self.n;
+        let MhcStart::Identity(b_res) = self.start else {
+            return vec![0.0; n * (n + 2)];
+        };
         let others = -((4 * n - 5) as f64).ln();
-        let of = |s| if s == i % n { 3f64.ln() } else { others };
-        (0..n).map(of).collect()
+        let b_pre = |s| if s == i % n { 3f64.ln() } else { others };
+        let b_res = |at| if at / n == at % n { 0.0 } else { b_res };
+        let b_post = vec![0.0; n];
+        let b_pre = (0..n).map(b_pre);
+        b_pre.chain(b_post).chain((0..n * n).map(b_res)).collect()
     }
 
     /// b of the head, where the weights σ(b) = 1/n of equal streams sum to 1.
@@ -246,29 +314,26 @@ impl Design for MhcConfig {
             let problem = format!("is {}; it must be from 1 to {MOST_ROUNDS}", self.sinkhorn);
             return Err(ConfigError::new("sinkhorn", problem));
         }
-        check::finite("b_res", self.b_res)?;
+        if let MhcStart::Identity(b_res) = self.start {
+            check::finite("start.Identity", b_res)?;
+        }
         check::positive("norm_eps", self.norm_eps)?;
         check::not_negative("eps", self.eps)
     }
 
     fn continues(&self, before: &Self) -> bool {
         let this = Self {
-            b_res: before.b_res,
+            start: before.start,
             ..self.clone()
         };
         this == *before
     }
 
     fn connection<B: Backend>(&self, on: &Sites, i: usize, device: &B::Device) -> Mhc<B> {
-        let n = self.n;
-        let mut base = self.b_pre(i);
-        base.extend(vec![0.0; n]);
-        let b_res = |at| if at / n == at % n { 0.0 } else { self.b_res };
-        base.extend((0..n * n).map(b_res));
         Mhc {
-            read: self.read(on, base, device),
+            read: self.read(on, self.base(i), device),
             scale: Self::scale(3, device),
-            n,
+            n: self.n,
             form: self.form,
             sinkhorn: self.sinkhorn,
             eps: self.eps,
@@ -314,5 +379,53 @@ mod tests {
             let found: Vec<f32> = mhc.doubly_stochastic(z).into_data().iter().collect();
             assert!(found.iter().all(|m| (m - 0.5).abs() < 1e-3), "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_new_model_mixes_all_streams_alike() {
+        let (device, start) = (Default::default(), MhcStart::Uniform);
+        let config = MhcConfig {
+            start,
+            ..MhcConfig::default()
+        };
+        let mhc = config.connection::<Flex>(&Sites::sublayers(8, 3, 2), 1, &device);
+        let base: Vec<f32> = mhc.read.base.val().into_data().iter().collect();
+        assert_eq!(base, [0.0; 24]);
+        // Without r P, pre is σ(0) = ½ and post 2 σ(0) = 1.
+        let z = Tensor::<Flex, 4>::zeros([1, 1, 4, 4], &device);
+        let res: Vec<f32> = mhc.doubly_stochastic(z).into_data().iter().collect();
+        assert!(res.iter().all(|m| (m - 0.25).abs() < 1e-6), "{res:?}");
+        // Xavier's uniform rule for 4 · 8 features and 24 columns.
+        let bound = (6.0f32 / (32.0 + 24.0)).sqrt();
+        let phi: Vec<f32> = mhc.read.phi.val().into_data().iter().collect();
+        let largest = phi.iter().fold(0.0f32, |most, p| most.max(p.abs()));
+        assert!(largest <= bound && largest > 0.95 * bound, "{largest}");
+        let square = phi.iter().map(|p| p * p).sum::<f32>() / phi.len() as f32;
+        assert!(
+            (3.0 * square / (bound * bound) - 1.0).abs() < 0.1,
+            "{square}"
+        );
+    }
+
+    #[test]
+    fn the_identity_reads_mostly_one_stream_and_mixes_none() {
+        let (device, start) = (Default::default(), MhcStart::Identity(-8.0));
+        let config = MhcConfig {
+            start,
+            ..MhcConfig::default()
+        };
+        let mhc = config.connection::<Flex>(&Sites::sublayers(8, 3, 2), 1, &device);
+        let base = mhc.read.base.val();
+        let pre: Vec<f32> = sigmoid(base.clone().narrow(0, 0, 4))
+            .into_data()
+            .iter()
+            .collect();
+        let twelfth = 1.0 / 12.0;
+        let expected = [twelfth, 0.75, twelfth, twelfth];
+        let near = pre.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6);
+        assert!(near, "{pre:?}");
+        let z = base.narrow(0, 8, 16).reshape([1, 1, 4, 4]);
+        let res: Vec<f32> = mhc.doubly_stochastic(z).into_data().iter().collect();
+        assert!(res.iter().step_by(5).all(|m| *m > 0.998), "{res:?}");
     }
 }

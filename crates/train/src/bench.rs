@@ -1,6 +1,6 @@
 //! The time of the parts of an optimizer step.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use burn::optim::GradientsParams;
@@ -116,6 +116,7 @@ pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
     (warmup, steps): (usize, usize),
     device: B::Device,
 ) -> Result<StepTime, Error> {
+    let profile_to = profile_to()?;
     let mut config = config;
     config.train.accumulate = 1;
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
@@ -134,7 +135,7 @@ pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
         Ok::<_, Error>(())
     });
     timed?;
-    if let Some(path) = std::env::var_os("RESIDUAL_ZOO_PROFILE") {
+    if let Some(path) = profile_to {
         let recorded = profile(Path::new(&path), || time_whole_step(&mut trainer));
         let problem = |problem| ConfigError::new("RESIDUAL_ZOO_PROFILE", problem);
         recorded.map_err(problem)??;
@@ -154,6 +155,23 @@ pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
         parameters: trainer.config.model.cost(vocabulary(corpus)).params.total(),
         plain: plain.into_iter().map(str::to_owned).collect(),
     })
+}
+
+/// The file of `RESIDUAL_ZOO_PROFILE`, if it is set.
+fn profile_to() -> Result<Option<PathBuf>, ConfigError> {
+    let Some(path) = std::env::var_os("RESIDUAL_ZOO_PROFILE").map(PathBuf::from) else {
+        return Ok(None);
+    };
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    if path.as_os_str().is_empty() || path.is_dir() || !folder.is_dir() {
+        let problem = format!(
+            "is `{}`; give a file in a folder that exists",
+            path.display()
+        );
+        return Err(ConfigError::new("RESIDUAL_ZOO_PROFILE", problem));
+    }
+    Ok(Some(path))
 }
 
 /// Seconds of a step, until the device is idle.

@@ -24,6 +24,7 @@ fn claim(test: Test) -> Claim {
         source: "Table 1".into(),
         published: String::new(),
         test,
+        primary: false,
     }
 }
 
@@ -574,4 +575,35 @@ fn verdicts_are_corrected_for_the_number_of_claims() {
     Judgement::correct(&mut untested);
     assert_eq!(untested[0].because, alone[0].because);
     assert_eq!(untested[1].verdict, Verdict::NotTested);
+}
+
+#[test]
+fn primary_claims_are_a_family_of_their_own() {
+    let mut found = seeds("base", "valid_loss", &[2.0, 2.0, 2.0]);
+    found.extend(seeds("far", "valid_loss", &[1.4, 1.5, 1.6]));
+    let of = |primary| {
+        let claim = Claim {
+            primary,
+            ..claim(lower("far", "base"))
+        };
+        claim.judge(&found, &[])
+    };
+    let mut claims = vec![of(false), of(true), of(false), of(false), of(false)];
+    Judgement::correct(&mut claims);
+    // The primary claim is alone: p = 0.013. Beside four others, it would be 5 · 0.013.
+    let ends = |claim: &Judgement, end: &str| {
+        assert!(claim.because.ends_with(end), "{}", claim.because);
+    };
+    assert_eq!(claims[1].verdict, Verdict::Holds);
+    ends(
+        &claims[1],
+        "; p = 0.013 (0.065 in one family of all claims)",
+    );
+    for at in [0, 2, 3, 4] {
+        assert_eq!(claims[at].verdict, Verdict::Undecided);
+        ends(
+            &claims[at],
+            "; p = 0.013, corrected 0.052 (0.065 in one family of all claims)",
+        );
+    }
 }

@@ -268,9 +268,9 @@ fn connection(keys: &mut Keys, body: &Gpt2Config, post: bool) -> Result<Case, St
             let config = HyperConfig {
                 n: keys.take_size("n_streams")?,
                 dynamic: keys.take_switch("dynamic")?,
-                root_n: true,
                 norm: NormParams::ScaleAndShift,
                 norm_eps,
+                ..HyperConfig::default()
             };
             case(config, at_sublayer, HYPER)
         }
