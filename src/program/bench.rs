@@ -7,7 +7,7 @@ use clap::Args;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs};
 use residual_zoo::core::ConfigError;
-use residual_zoo::drive::{Basis, Bench, Use, check_size, open_corpus};
+use residual_zoo::drive::{Basis, Bench, Place, Use, check_size, open_corpus};
 use residual_zoo::experiment::time;
 use residual_zoo::lab::Error;
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
@@ -130,7 +130,14 @@ pub fn bench(options: BenchArgs) -> anyhow::Result<()> {
                 [] => String::new(),
                 plain => format!("; without a fast form: {}", plain.join(", ")),
             };
-            warn(&format!("{model} on {kind}: {step:.1} ms a step{plain}"));
+            let place = Place {
+                kind: *kind,
+                gpu,
+                precision: config.train.precision,
+            };
+            warn(&format!(
+                "{model} on {kind}{place}: {step:.1} ms a step{plain}"
+            ));
             lines.push(Line {
                 model: model.clone(),
                 backend: kind.to_string(),

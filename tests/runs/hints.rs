@@ -54,7 +54,7 @@ fn words_in_the_wrong_place_are_answered_with_their_option() {
         (&["evaluate", "run", "my.txt"], "an option: --task my.txt"),
         (
             &["train", "gpt2/smoke", "my text.txt"],
-            "an option: --data my.txt",
+            "an option: --data 'my text.txt'",
         ),
         (
             &["train", "gpt2/smoke", "runs/a"],
