@@ -169,6 +169,7 @@ fn line_ends_of_windows_are_named_with_their_remedy() {
         .arg(&path));
     let mut evaluate = zoo("evaluate");
     evaluate.arg(&path).arg("--task").arg(&windows);
+    evaluate.arg("--out").arg(scratch.path("results"));
     fails(
         &mut evaluate,
         2,
