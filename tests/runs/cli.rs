@@ -458,6 +458,17 @@ fn bench_writes_its_figures_as_json() {
         assert!(lines[0][key].as_f64().unwrap() > 0.0, "{key}: {lines}");
     }
     assert!(lines[0]["peak_memory"].as_u64() > Some(10_000), "{lines}");
+    // A profile needs a file that can be made.
+    for place in [scratch.path(""), scratch.path("none/trace.json")] {
+        let mut command = bench(&[]);
+        let done = run(command.env("RESIDUAL_ZOO_PROFILE", place));
+        let told = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{told}");
+        assert!(
+            told.contains("give a file in a folder that exists"),
+            "{told}"
+        );
+    }
     // Flex has a fast form of each operation of GPT-2; the environment variable turns them off.
     let is_plain = std::env::var_os("RESIDUAL_ZOO_OPS").is_some_and(|forms| forms == "plain");
     let plain = lines[0]["plain"].as_array().unwrap();

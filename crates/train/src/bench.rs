@@ -136,7 +136,7 @@ pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
     });
     timed?;
     if let Some(path) = profile_to {
-        let recorded = profile(Path::new(&path), || time_whole_step(&mut trainer));
+        let recorded = profile(&path, || time_whole_step(&mut trainer));
         let problem = |problem| ConfigError::new("RESIDUAL_ZOO_PROFILE", problem);
         recorded.map_err(problem)??;
     }
