@@ -213,8 +213,16 @@ fn a_damaged_file_ends_a_run_that_goes_on_when_it_is_restored() {
         scratch.path("images")
     );
     let file = config_on(&scratch, MODEL, &source, "spike_z: None");
+    let last = |run: &std::path::Path| {
+        let newest = residual_zoo::runs::checkpoint::newest(run).unwrap().path;
+        fs::read(newest.join("model.safetensors")).unwrap()
+    };
     let whole = scratch.path("whole");
     ok(&mut train(&file, &whole));
+    // One thread computes, or reads the next batch, but not both at a time.
+    let alone = scratch.path("alone");
+    ok(train(&file, &alone).env("RAYON_NUM_THREADS", "1"));
+    assert_eq!(last(&alone), last(&whole));
 
     // The number of classes is the same, but one class has another name.
     fs::create_dir(scratch.path("others")).unwrap();
@@ -235,10 +243,6 @@ fn a_damaged_file_ends_a_run_that_goes_on_when_it_is_restored() {
         &["data.source", "other classes", "--data"],
     );
 
-    let last = |run: &std::path::Path| {
-        let newest = residual_zoo::runs::checkpoint::newest(run).unwrap().path;
-        fs::read(newest.join("model.safetensors")).unwrap()
-    };
     // The first file whose damage is not found in the first step.
     for (i, path) in files.iter().enumerate() {
         let good = fs::read(path).unwrap();

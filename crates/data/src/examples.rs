@@ -212,9 +212,9 @@ impl Sequences {
         })
     }
 
-    /// Whether reading a batch is slow, so that it should be read while the previous batch is in use.
-    pub fn are_slow(&self) -> bool {
-        matches!(self, Self::Images(views) if views.are_slow())
+    /// Whether a batch should be read while the previous batch is in use.
+    pub fn are_read_ahead(&self) -> bool {
+        matches!(self, Self::Images(views) if views.are_read_ahead())
     }
 
     /// Returns `batches` batches of `batch` sequences, the same on every call. Sequences of a text or of images are

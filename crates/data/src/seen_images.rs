@@ -78,9 +78,10 @@ impl SeenImages {
         }
     }
 
-    /// Whether reading a batch is slow, so that it should be read ahead of its use.
-    pub(crate) fn are_slow(&self) -> bool {
-        matches!(self.pictures, Pictures::Files(_))
+    /// Whether a batch should be read while the previous batch is in use: reading it is slow, and Rayon's pool has a
+    /// thread for it while another one waits.
+    pub(crate) fn are_read_ahead(&self) -> bool {
+        matches!(self.pictures, Pictures::Files(_)) && rayon::current_num_threads() > 1
     }
 
     /// Returns `batch` random images for micro-batch `at` (seed, step, micro-batch), each with a view of its own.

@@ -1,10 +1,13 @@
 //! Trains and times a run on a backend that the user chooses.
 
+use std::panic::resume_unwind;
+
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_backend::{BackendKind, OnBackend, PeakMemory};
 use residual_zoo_core::{ConfigError, ModelConfig, Precision};
 use residual_zoo_data::Corpus;
 use residual_zoo_runs::{Error as RunError, RunConfig, vocabulary};
+use residual_zoo_system::panics::{caught, is_caught};
 use residual_zoo_train::bench::{Rates, StepTime, time_steps};
 use residual_zoo_train::team::{self, Team};
 use residual_zoo_train::{RunOptions, Summary, check, run};
@@ -25,7 +28,25 @@ pub fn train<C: ModelConfig>(
     corpus: &Corpus,
     options: &RunOptions,
 ) -> Result<Summary, Error> {
-    Ok(kind.run(gpu, Train(config, corpus, options))??)
+    let train = || kind.run(gpu, Train(config, corpus, options));
+    Ok(match (kind, &options.team) {
+        // MPI answers only the thread that has started it.
+        (BackendKind::Flex, None) => in_pool(train),
+        _ => train(),
+    }??)
+}
+
+/// Runs `work` on a thread of Rayon's pool. Flex gives its operations to that pool. From a thread outside the pool, each
+/// operation costs two context switches, which are a tenth of a step of a small model.
+///
+/// While `work` waits for another thread, the pool lacks a thread. So the other thread must not need the pool if that
+/// has only one.
+fn in_pool<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let is_caught = is_caught();
+    rayon::scope(|_| match is_caught {
+        true => caught(work).unwrap_or_else(|panic| resume_unwind(panic)),
+        false => work(),
+    })
 }
 
 /// Checks on backend `kind` that a run can begin or continue, as [`residual_zoo_train::check`] does.
@@ -137,7 +158,11 @@ pub fn time<C: ModelConfig>(
     check_size(&config, vocabulary(corpus), (kind, gpu), Use::Train)?;
     let rates = measure_rates(kind, gpu, config.train.precision)?;
     let memory = PeakMemory::start(kind, gpu);
-    let time = kind.run(gpu, Time(config, corpus, steps))??;
+    let time = || kind.run(gpu, Time(config, corpus, steps));
+    let time = match kind {
+        BackendKind::Flex => in_pool(time),
+        _ => time(),
+    }??;
     Ok(Bench {
         time,
         peak_memory: memory.bytes(),
@@ -172,7 +197,7 @@ impl OnBackend for MeasureRates {
     }
 }
 
-/// The precision of f32 products on backend `kind` where nothing else is set; see [`Precision::usual`].
+/// The default precision of products on backend `kind`; see [`Precision::usual`].
 pub fn usual_precision(kind: BackendKind) -> Precision {
     match kind {
         BackendKind::Cuda => Precision::Tf32,
@@ -190,7 +215,7 @@ pub fn check_precision(
     gpu: Option<usize>,
     precision: Option<Precision>,
 ) -> Result<(), Error> {
-    // A backend need not be started for what it has anyway.
+    // Every backend has its usual precision, so it need not be started to check this.
     let Some(precision) = precision.filter(|it| *it != usual_precision(kind)) else {
         return Ok(());
     };

@@ -39,7 +39,7 @@ impl Ahead {
     ///
     /// Returns the errors of [`Sequences::random_batch`].
     pub fn batch(&self, level: usize, here: Place, next: Place) -> Result<Batch, DataError> {
-        if !self.sequences.are_slow() {
+        if !self.sequences.are_read_ahead() {
             return read(&self.sequences.at_level(level), here);
         }
         // No thread panics while it holds the lock.
