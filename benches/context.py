@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures memory and time of a training step on Flex over the context, for every model of `compare`.
+"""Measures the memory and time of a training step on Flex by the length of the context, for every model of `compare`.
 
     python benches/context.py                    # two Markdown tables
     python benches/context.py --svg memory.svg   # and a plot of the memory
 
-Memory is the memory in use at the peak. Each model's points are fitted by memory = a + b · T. `off` is the largest
+Memory is the peak of the memory in use. Each model's points are fitted by memory = a + b · T. `off` is the largest
 distance of a point from this line, in percent. Time is the median of a few steps, per token of the batch. It does
 not depend on T if the cost is linear in T.
 

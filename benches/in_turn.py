@@ -7,7 +7,7 @@ r"""Times programs in turn on one machine and compares them.
 
 Every program runs once in each round. A program is one process that writes its step time, in seconds, as the
 field "step" of a JSON file. Each round starts with another group, and every second round goes through a group
-from its end. So a machine that gets slower or faster affects all programs.
+from its end. So a machine that gets slower or faster affects all programs alike.
 
 The table has the median over the rounds, the range, and the ratio to the first program of the same group in
 the same round. It also has the number of cores that other programs used meanwhile, because figures taken beside

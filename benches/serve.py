@@ -3,9 +3,10 @@
 
     serve.py PROGRAM RUN [--clients 64] [--each 50] [--tokens 32] [--rounds 3]
 
-PROGRAM is a residual-zoo with the feature `serve`, and RUN is a run. Each round asks for completions one after the
-other, and then with many clients at once. Each client has its own connection and prompts of several lengths.
-Prints the tokens per second of both, and their ratio. Fails if an answer is missing or has another number of tokens.
+PROGRAM is residual-zoo, built with the feature `serve`, and RUN is the directory of a run. Each round asks for
+completions one after the other, and then with many clients at once. Each client has its own connection and prompts of
+several lengths. Prints the tokens per second of both, and their ratio. Fails if an answer is missing or has another
+number of tokens.
 """
 
 import argparse

@@ -45,7 +45,7 @@ impl<B: Backend> Connection<B> for Mine<B> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MineConfig {
-    /// The value of every γ at the start. With 0, a new model is the plain one.
+    /// The initial value of every γ. With 0, a new model is the plain one.
     pub gamma: f64,
 }
 
@@ -71,7 +71,7 @@ impl Design for MineConfig {
         Plain
     }
 
-    /// γ. Element-wise operations are free.
+    /// Counts γ. Element-wise operations are free.
     fn cost(&self, on: &Sites) -> Cost {
         Cost::vector(on.width) * on.count
     }

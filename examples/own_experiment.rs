@@ -38,7 +38,7 @@ const EXPERIMENT: &str = r#"(
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = std::env::args().nth(1);
     let directory = directory.map_or("runs/own-experiment".into(), PathBuf::from);
-    // Does not train runs that are in the pool already.
+    // Runs that are already in the pool are not trained again.
     let options = Options::new(&directory.join("pool"), BackendKind::first()?);
     let path = Path::new("own_experiment.ron"); // the name of the text in errors
     let mut results = run_experiment::<ModelConfig>(EXPERIMENT, path, None, &options)?;

@@ -26,7 +26,7 @@ pub fn run_files() -> impl Iterator<Item = (String, &'static str)> {
     runs.filter_map(|(path, text)| Some((path.with_extension("").to_str()?.to_owned(), text)))
 }
 
-/// Removes the ending `.ron` of a path. Other endings stay, because a name such as `tokenformer/1.5b` has a point.
+/// Removes the ending `.ron` of a path. Other endings stay, because a name such as `tokenformer/1.5b` has a dot.
 pub fn without_ending(path: &Path) -> PathBuf {
     match path.extension().is_some_and(|ending| ending == "ron") {
         true => path.with_extension(""),

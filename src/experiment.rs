@@ -25,11 +25,11 @@ pub type Experiment = residual_zoo_lab::Experiment<ModelConfig>;
 /// A run of an [`Experiment`].
 pub type PlannedRun = residual_zoo_lab::PlannedRun<ModelConfig>;
 
-/// Trains a model on the backend `kind`, see [`residual_zoo_train::run`].
+/// Trains a model on the backend `kind`; see [`residual_zoo_train::run`].
 ///
 /// # Errors
 ///
-/// The errors of [`residual_zoo_train::run`], and a backend that cannot be used.
+/// Returns the errors of [`residual_zoo_train::run`], and an error if the backend cannot be used.
 pub fn train(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -40,11 +40,11 @@ pub fn train(
     residual_zoo_drive::train(kind, gpu, config, corpus, options)
 }
 
-/// Checks that a run can begin or continue, and writes nothing, see [`residual_zoo_drive::check_start`].
+/// Checks that a run can begin or continue, and writes nothing; see [`residual_zoo_drive::check_start`].
 ///
 /// # Errors
 ///
-/// The errors of [`residual_zoo_drive::check_start`].
+/// Returns the errors of [`residual_zoo_drive::check_start`].
 pub fn check_start(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -55,12 +55,12 @@ pub fn check_start(
     residual_zoo_drive::check_start(kind, gpu, config, corpus, options)
 }
 
-/// Times optimizer steps on the backend `kind` and measures their memory, see [`residual_zoo_drive::time`].
-/// `steps` is `(warmup, steps)`.
+/// Times optimizer steps on the backend `kind` and measures their memory; see [`residual_zoo_drive::time`]. `steps` is
+/// `(warmup, steps)`.
 ///
 /// # Errors
 ///
-/// The errors of [`residual_zoo_train::bench::time_steps`], and a backend that cannot be used.
+/// Returns the errors of [`residual_zoo_train::bench::time_steps`], and an error if the backend cannot be used.
 pub fn time(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -76,7 +76,7 @@ pub fn time(
 ///
 /// # Errors
 ///
-/// The errors of [`Trial`].
+/// Returns the errors of [`Trial`].
 pub fn estimate_memory(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -88,11 +88,11 @@ pub fn estimate_memory(
     Ok(peaks.map(|peaks| trial.whole(&peaks)))
 }
 
-/// Prints text from the model of a run, see [`residual_zoo_drive::generate`].
+/// Prints text from the model of a run; see [`residual_zoo_drive::generate`].
 ///
 /// # Errors
 ///
-/// The errors of [`residual_zoo_drive::generate`].
+/// Returns the errors of [`residual_zoo_drive::generate`].
 pub fn generate(
     run: Run<ModelConfig>,
     prompts: &[Option<&str>],
@@ -107,7 +107,7 @@ pub fn generate(
 ///
 /// # Errors
 ///
-/// The errors of [`residual_zoo_drive::merge`].
+/// Returns the errors of [`residual_zoo_drive::merge`].
 pub fn merge(
     runs: (&Path, &Path),
     directory: &Path,
@@ -117,11 +117,11 @@ pub fn merge(
     residual_zoo_drive::merge::<ModelConfig>(runs, directory, value_scale, backend)
 }
 
-/// Evaluates a run, see [`residual_zoo_drive::evaluate`].
+/// Evaluates a run; see [`residual_zoo_drive::evaluate`].
 ///
 /// # Errors
 ///
-/// The errors of [`residual_zoo_drive::evaluate`].
+/// Returns the errors of [`residual_zoo_drive::evaluate`].
 pub fn evaluate(
     run: &Run<ModelConfig>,
     tasks: &[Task],
@@ -132,11 +132,11 @@ pub fn evaluate(
     residual_zoo_drive::evaluate(run, tasks, options, place, stop)
 }
 
-/// Classifies the validation images of a run, see [`residual_zoo_drive::classify`].
+/// Classifies the validation images of a run; see [`residual_zoo_drive::classify`].
 ///
 /// # Errors
 ///
-/// The errors of [`residual_zoo_drive::classify`].
+/// Returns the errors of [`residual_zoo_drive::classify`].
 pub fn classify(
     run: &Run<ModelConfig>,
     corpus: &Corpus,
@@ -147,11 +147,11 @@ pub fn classify(
     residual_zoo_drive::classify(run, corpus, directory, how, place)
 }
 
-/// Serves a run, see [`residual_zoo_drive::serve`].
+/// Serves a run; see [`residual_zoo_drive::serve`].
 ///
 /// # Errors
 ///
-/// The errors of [`residual_zoo_drive::serve`].
+/// Returns the errors of [`residual_zoo_drive::serve`].
 pub fn serve(
     run: &Run<ModelConfig>,
     options: &ServeOptions,
@@ -166,7 +166,7 @@ pub fn serve(
 ///
 /// # Errors
 ///
-/// A file that does not parse, or an assignment that does not fit.
+/// Returns an error if a file does not parse, or if an assignment does not fit.
 pub fn compared(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
     let names = [
         "gpt2",
@@ -191,7 +191,7 @@ pub fn compared(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
 ///
 /// # Errors
 ///
-/// A text that does not parse, or an assignment that does not fit.
+/// Returns an error if a text does not parse, or if an assignment does not fit.
 pub fn compared_connections(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
     let path = Path::new("compare/gpt2");
     let plain = RunConfig::parse(builtin::run_file(path).unwrap_or_default(), path)?.set(set);
@@ -225,8 +225,8 @@ pub fn compared_connections(set: &[String]) -> Result<Vec<(String, RunConfig)>, 
     std::iter::once(plain).chain(compared.map(with)).collect()
 }
 
-/// Connections that are not compared as `PerSublayer(Name())`. Each is placed as in its paper, with settings for a short
-/// run of a small model: no biases, as in the baseline, and inner layers as wide as the stream, which is `WIDTH`.
+/// Connections that are not compared as `PerSublayer(Name())`. Each is placed as in its paper, with settings for a
+/// short run of a small model: no biases, as in the baseline, and inner layers as wide as the stream, which is `WIDTH`.
 const CONNECTIONS: &[(&str, &str)] = &[
     ("Laurel", "PerSublayer(Laurel(weights: DoubleSoftmax))"),
     ("DeepNorm", "PerSublayer(DeepNorm(norm: Scale))"),
@@ -248,12 +248,12 @@ const CONNECTIONS: &[(&str, &str)] = &[
     ("Mhc", "PerSublayer(Mhc(n: 4))"),
 ];
 
-/// Trains and compares several models, by name, with the options of the program. `models` makes them with the
-/// assignments of `--set`. `command` is the command that repeats the comparison.
+/// Trains and compares the named models, with the options of the program. `models` makes them with the assignments of
+/// `--set`. `command` is the command that repeats the comparison.
 ///
 /// # Errors
 ///
-/// The errors of [`CompareArgs::run`].
+/// Returns the errors of [`CompareArgs::run`].
 pub fn compare_with<E: From<Error>>(
     options: &CompareArgs,
     models: impl FnOnce(&[String]) -> Result<Vec<(String, RunConfig)>, E>,
@@ -266,8 +266,9 @@ pub fn compare_with<E: From<Error>>(
 pub fn compare_main() -> ExitCode {
     /// Train six models on the same data and budget; print a table, write a report.
     ///
-    /// A synthetic language whose entropy is known exactly, no file and no network needed, about two minutes on
-    /// two CPU cores. Ctrl-C stops and saves. The same command continues and skips finished models.
+    /// The data are a synthetic language whose entropy is known exactly. The comparison needs no file and no network,
+    /// and about two minutes on two CPU cores. Ctrl-C stops and saves. The same command continues and skips finished
+    /// models.
     #[derive(Parser)]
     struct Program {
         #[command(flatten)]
@@ -290,16 +291,16 @@ pub fn compare_main() -> ExitCode {
 ///
 /// # Errors
 ///
-/// The errors of [`SweepArgs::run`].
+/// Returns the errors of [`SweepArgs::run`].
 pub fn sweep_with(options: &SweepArgs, experiment: Experiment, name: &str) -> Result<(), Error> {
     options.run(experiment, name, COMMIT)
 }
 
-/// Runs the experiment in a RON text, see [`residual_zoo_lab::run_experiment`].
+/// Runs the experiment in a RON text; see [`residual_zoo_lab::run_experiment`].
 ///
 /// # Errors
 ///
-/// The errors of [`residual_zoo_lab::run_experiment`].
+/// Returns the errors of [`residual_zoo_lab::run_experiment`].
 pub fn run_experiment(
     text: &str,
     path: &Path,
@@ -313,7 +314,7 @@ pub fn run_experiment(
 ///
 /// # Errors
 ///
-/// A name that no experiment has, and the errors of [`ExperimentArgs::run`].
+/// Returns an error if no experiment has this name, and the errors of [`ExperimentArgs::run`].
 pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
     let path = Path::new(name);
     let source = match builtin::experiments().find(|source| source.name == name) {
@@ -344,7 +345,7 @@ pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
     options.run::<ModelConfig>(&source, &program, COMMIT)
 }
 
-/// Runs the program of the experiment `name`, see [`experiment!`](macro@crate::experiment).
+/// Runs the program of the experiment `name`; see [`experiment!`](macro@crate::experiment).
 pub fn experiment_main(name: &str) -> ExitCode {
     match builtin::experiments().find(|source| source.name == name) {
         Some(source) => residual_zoo_cli::experiment_main::<ModelConfig>(&source, COMMIT),

@@ -2,7 +2,7 @@
 //! [Burn](https://burn.dev).
 //!
 //! One line describes every model: **x_{i+1} = connect(x_i, x_{i-1}, …; f)**. x_i is the residual stream before
-//! sublayer i. f is the sublayer. `connect` is the way in which its result joins the stream.
+//! sublayer i. f is the sublayer. `connect` joins its result to the stream.
 //!
 //! # Architectures
 //!
@@ -32,7 +32,7 @@
 //! | score, serve, import and export models | [`evaluate`](mod@evaluate), [`serve`](mod@serve), [`exchange`] |
 //! | train, evaluate, serve or measure one run on a backend chosen at run time | [`drive`] |
 //! | run experiments and judge claims | [`lab`], with the tables and charts of [`report`] |
-//! | write a program with the options of the zoo's | [`cli`], [`experiment`](mod@experiment) |
+//! | write a program with the zoo's options | [`cli`], [`experiment`](mod@experiment) |
 //!
 //! The documentation in `docs/` has guides, results, and a page for each paper with its equations beside the code.
 

@@ -1,6 +1,5 @@
-//! Tests in f64 on Flex, where rounding errors are small: the reference's cases, to the precision of the
-//! files, and the growth of a TokenFormer. They are a separate binary, because the default float type is
-//! chosen once per process.
+//! Tests in f64 on Flex, where rounding errors are small: the reference's cases, to the precision of the files, and the
+//! growth of a TokenFormer. They are a separate binary, because the default float type is chosen once per process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -38,9 +37,9 @@ fn every_case_equals_the_reference_to_the_digits_it_is_stored_with() {
     for case in reference::cases() {
         let device = Default::default();
         let outcome = case.pass::<Autodiff<Flex>>(&case.config, &case.weights, &device);
-        // Half a unit in the last place of f32 is 6e-8 of the value. Burn's RmsNorm computes the
-        // mean square in f32 for any input type. Where a ResNet uses its running variances, the reference had them in
-        // f64, and the files have them rounded; the reference itself is then as far from the stored logits.
+        // Half a unit in the last place of f32 is 6e-8 of the value. Burn's RmsNorm computes the mean square in f32 for
+        // any input type. If a ResNet uses its running variances, the reference had them in f64, but the files have
+        // them rounded. With rounded variances, the reference itself is as far from the stored logits.
         let uses_running = case
             .weights
             .keys()

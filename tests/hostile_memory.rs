@@ -46,7 +46,7 @@ fn reader(kind: &str) -> (&'static str, Read) {
         }),
         "documents" => ("d.jsonl", |path| done(read_documents(path, "text"))),
         "tokenizer" => ("tokenizer.json", |path| {
-            // As a tokenizer of a run, and as one of Hugging Face.
+            // As the tokenizer of a run, and as a tokenizer of Hugging Face.
             let run = done(run_dir::read_tokenizer(path.parent().unwrap()));
             let config = TokenizerConfig::File(path.into());
             run.or(done(Tokenizer::train(&config, &[])))
@@ -68,7 +68,7 @@ fn reader(kind: &str) -> (&'static str, Read) {
             done(checkpoint::newest(path.ancestors().nth(3).unwrap()))
         }),
         "evaluation" => ("e.jsonl", |path| {
-            // With all that is asked of a model, for the smallest tokens.
+            // With all requests to a model, for the smallest tokens.
             let task = Task::read(&path.display().to_string(), None);
             let task = task.map_err(|error| error.to_string())?;
             let bytes = Tokenizer::train(&TokenizerConfig::Bytes, &[]).unwrap();

@@ -5,7 +5,8 @@
 //! cargo test --release --test soak -- --ignored --nocapture --test-threads 1
 //! ```
 //!
-//! `SOAK_MINUTES` (120), `SOAK_CLOSINGS` (300) and `SOAK_SEED` (1) change what is done.
+//! `SOAK_MINUTES` (120), `SOAK_CLOSINGS` (300) and `SOAK_SEED` (1) set the duration, the number of closed terminals and
+//! the seed.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
@@ -66,7 +67,7 @@ fn pause(numbers: &mut Numbers, most: usize) {
     thread::sleep(Duration::from_millis(numbers.below(most) as u64));
 }
 
-/// Starts a command and harms it once. Returns what was done.
+/// Starts a command and harms it once. Returns the kind of harm.
 fn harm(command: Command, scratch: &Scratch, numbers: &mut Numbers) -> &'static str {
     let mut command = command;
     let kinds = [
@@ -152,7 +153,7 @@ fn close(command: &Command, scratch: &Scratch, after: usize) -> Option<i32> {
         Some(code) => Some(Some(code)),
         None if is_running(&program) => None,
         None => {
-            // The shell notes it a moment later.
+            // The shell writes the exit code a moment later.
             thread::sleep(Duration::from_millis(500));
             Some(noted())
         }
@@ -295,7 +296,7 @@ fn harmed_cache(numbers: &mut Numbers, counts: &mut Counts) {
             .map(|entry| entry.unwrap().file_name())
     };
     if names().any(|name| name.to_string_lossy().starts_with(".new-")) {
-        // The remainder of a process that was killed stays until the next entry is written.
+        // The leftovers of a killed process stay until the next entry is written.
         fs::write(&file, "other words ".repeat(2000)).unwrap();
         ok(&mut command());
     }
@@ -306,7 +307,7 @@ fn harmed_cache(numbers: &mut Numbers, counts: &mut Counts) {
     counts.add("caches");
 }
 
-/// A run that goes on all the time, to see whether it takes more and more.
+/// A run that goes on all the time, to see whether its memory or its number of files grows.
 struct Endless {
     scratch: Scratch,
     child: Child,

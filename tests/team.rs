@@ -31,7 +31,7 @@ fn team(processes: usize, command: &Command) -> Command {
     let mut team = Command::new("mpirun");
     team.args(["--oversubscribe", "--mca", "btl", "self,vader", "-n"]);
     team.arg(processes.to_string());
-    // Containers often have no other user.
+    // Containers often have no user except root.
     team.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
     team.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     team.arg(command.get_program()).args(command.get_args());
@@ -132,9 +132,9 @@ fn shared_moments_change_no_bit() {
         assert_same(&shared, &outcome(&whole), name);
         let newest = checkpoint::newest(&shared).unwrap().path;
         assert_eq!(checkpoint::optimizer_files(&newest).unwrap().len(), 2);
-        // What the manifest does not name was not verified.
+        // A file that the manifest does not name is ignored.
         fs::write(newest.join(checkpoint::OPTIMIZER), "junk").unwrap();
-        // It goes on in another number, where other processes have other moments.
+        // The run continues with another number of processes, which split the moments differently.
         let mut command = zoo("train");
         command.arg("--resume").arg(&shared);
         command.args(["--set", &format!("train.steps={}", STEPS + 4)]);
@@ -326,7 +326,7 @@ fn what_a_team_cannot_do_is_said_once() {
     let error = text(&output.stderr);
     assert!(error.contains("is not UTF-8"), "{error}");
     assert!(!error.contains("panicked"), "{error}");
-    // How activations and moments are kept may change.
+    // Settings that decide how activations and moments are kept may change.
     let mut kept = zoo("train");
     kept.arg("--resume")
         .arg(&run_of_team)

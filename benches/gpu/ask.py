@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-r"""Asks a GPU machine questions about speed and correctness. Each has a limit of seconds.
+r"""Answers questions about speed and correctness on a GPU machine. Each command has a time limit.
 
-    python benches/gpu/ask.py --tch PROGRAM --tests TESTS --out OUT          # all questions, in order of worth
+    python benches/gpu/ask.py --tch PROGRAM --tests TESTS --out OUT          # all questions, the most useful first
     python benches/gpu/ask.py --tch PROGRAM --out OUT --only gpt2,models
     python benches/gpu/ask.py --tch PROGRAM --tests TESTS --out OUT --try    # tiny sizes, on a CPU
 
@@ -158,7 +158,7 @@ def read_json(path, _):
 
 def gpt2(m):
     """A step of GPT-2 124M, 8 x 1024 tokens, in PyTorch and in the zoo, in turn. Tensor cores read rows of whole 16
-    bytes, so the zoo pads 50,257 columns to 50,304. PyTorch has both numbers of token ids."""
+    bytes, so the zoo pads 50,257 columns to 50,304. PyTorch is measured with both sizes."""
     padded = -(-m.ids // 64) * 64
     for _ in range(1 if m.args.tiny else 3):
         for precision, options in {"Bf16": ["bf16"], "Tf32": ["fused", "--tf32"], "F32": ["fused"]}.items():
@@ -174,7 +174,7 @@ def compiled(m):
 
 
 def profile(m):
-    """Which kernels take the time of a step in bf16."""
+    """The kernels that take the time of a step in bf16."""
     for model in [*FILES, *CONNECTIONS]:
         trace = m.out / f"trace-{model.replace(' ', '-')}.json"
         m.zoo_step(
@@ -185,7 +185,7 @@ def profile(m):
 
 
 def kernels(trace):
-    """The milliseconds and the launches of each kernel of a trace, the longest first, and the time without one."""
+    """The launches and milliseconds of each kernel of a trace, the longest first, with the span and the busy time."""
     events = json.loads(trace.read_text())["traceEvents"]
     on_gpu = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     kind = on_gpu or [e for e in events if e.get("cat") == "cpu_op"]

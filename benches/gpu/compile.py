@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compiles our kernels for LibTorch by NVRTC, as a first launch does. It needs no GPU.
+"""Compiles the kernels for LibTorch with NVRTC, as a first launch does. Needs no GPU.
 
     torch-venv/bin/python benches/gpu/compile.py
 
-NVRTC is the one that PyTorch's wheel for CUDA brings along.
+The NVRTC library comes from PyTorch's CUDA wheel.
 """
 
 import ctypes

@@ -28,7 +28,7 @@ def read(folders):
                 key = answer["question"], answer.get("name")
                 card = f"{answer['card']}, PyTorch {answer['torch']}" if key[0] == "machine" else None
             except (ValueError, KeyError, TypeError):
-                print(f"{path}: line {number} is no answer of ask.py, and left out", file=sys.stderr)
+                print(f"{path}: line {number} is not an answer of ask.py and is left out", file=sys.stderr)
                 continue
             if card:
                 cards.append(card)

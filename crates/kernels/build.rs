@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// The versions of PyTorch that this was built and tested with.
+/// The minor versions of PyTorch 2 that this crate was built and tested with.
 const TESTED: std::ops::RangeInclusive<u32> = 9..=11;
 
 /// Warns of a version of PyTorch that was not tested. The check of `torch-sys` allows only one version, and

@@ -24,10 +24,10 @@ const DEFAULT: &str = "gpt2/bench";
 
 /// Time the parts of a training step
 ///
-/// Medians of the data, the forward pass, the backward pass and the optimizer after a warmup, for every model and every
-/// backend that is compiled in. Two columns are estimates of the shortest possible step. `products` is the time of its
-/// matrix products at the speed of a large product. `traffic` is the time to write and read the peak memory once. A line
-/// for each model names the operations for which the backend has no fast form.
+/// Shows the median times of the data, the forward pass, the backward pass and the optimizer after a warmup, for every
+/// model and every backend that is compiled in. Two columns are estimates of the shortest possible step. `products` is
+/// the time of its matrix products at the speed of a large product. `traffic` is the time to write and read the peak
+/// memory once. A line for each model names the operations for which the backend has no fast form.
 #[derive(Args, Debug)]
 #[command(mut_arg("backend", |arg| arg.help(
     "The backend to time [default: all that are compiled in]"
@@ -48,8 +48,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Compare with the figures of an earlier `--json`, for the same models and batches. `faster` and `slower` need a
-    /// difference of a tenth, and medians outside each other's range. Another load of the machine looks like a change,
-    /// so run both again
+    /// difference of a tenth, and medians outside each other's range. Other work on the machine looks like a change, so
+    /// run both again
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
     #[command(flatten)]
@@ -166,7 +166,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
     })
 }
 
-/// Whether `old` has times, of a model of the same size with the same batch.
+/// Whether `old` has times for a model of the same size with the same batch.
 fn is_comparable(new: &StepTime, old: &StepTime) -> bool {
     let tokens = |time: &StepTime| time.tokens_per_second * time.step;
     let times = 0.0 < old.fastest && old.fastest <= old.step && old.step <= old.slowest;

@@ -10,8 +10,8 @@ use super::{name_of, read_set};
 
 /// Train several models on the same data and budget; print a table, write a report.
 ///
-/// Without CONFIG: six models on a synthetic language whose entropy is known exactly, no file and no network
-/// needed, about two minutes on two CPU cores. Ctrl-C stops and saves. The same command continues and skips
+/// Without CONFIG, compares six models on a synthetic language whose entropy is known exactly. This needs no file and
+/// no network, and about two minutes on two CPU cores. Ctrl-C stops and saves. The same command continues and skips
 /// finished models.
 #[derive(Args)]
 pub struct CompareArgs {

@@ -20,8 +20,8 @@ const MOST_TEXTS: usize = 10_000;
 pub struct GenerateArgs {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
-    /// Text to continue; repeat it for several. The model reads as many of its last tokens as the context has;
-    /// when the context is full, it goes on with the newest half
+    /// Text to continue; repeat it for several. The model reads as many of its last tokens as the context has; when the
+    /// context is full, generation continues from the newest half
     /// [default: the token between documents, or the first one of the vocabulary]
     #[arg(long, value_name = "TEXT")]
     prompt: Vec<String>,
@@ -32,7 +32,7 @@ pub struct GenerateArgs {
     /// Tokens to generate for each text
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = cli::parsed::<usize>("a whole number from 0 on"))]
     tokens: usize,
-    /// Divides the logits: the lower, the more often a likely token is drawn; 0 always takes the most likely one
+    /// Divides the logits: lower values draw likely tokens more often; 0 always takes the most likely one
     #[arg(
         long,
         value_name = "T",

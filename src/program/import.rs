@@ -65,7 +65,7 @@ pub fn import(options: ImportArgs) -> anyhow::Result<()> {
         n_head: heads,
         set,
     };
-    // The files have several gigabytes.
+    // The files can have several gigabytes.
     let imported = unless_stopped(move || read(&directory, &options))??;
     imported.write(&run)?;
     for note in &imported.notes {

@@ -9,7 +9,7 @@ use residual_zoo::runs::run_dir;
 use residual_zoo::{cli, experiment};
 use residual_zoo_system::counted;
 
-/// Make one TokenFormer of two, with the parameter tokens of both
+/// Merge two TokenFormers into one, with the parameter tokens of both
 ///
 /// The models may differ only in their numbers of parameter tokens; their embeddings and norms must be equal. The
 /// attention to the parameters is scaled for the larger number of tokens, so that each Pattention gives the sum of

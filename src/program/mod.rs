@@ -127,7 +127,8 @@ pub fn main() -> ExitCode {
     cli::report(done.map_err(of_run_file))
 }
 
-/// Says of a run file of the zoo that it must be trained first where a trained run belongs.
+/// Changes the error about a missing run: where a run file of the zoo is given, the error says that it must be trained
+/// first.
 fn of_run_file(mut error: anyhow::Error) -> anyhow::Error {
     if let Some(RunError::NoRun { path, problem }) = cli::of_run(&mut error)
         && !path.exists()
@@ -173,7 +174,7 @@ fn experiment_of(
     Ok(Some((experiment, scale.map(str::to_owned))))
 }
 
-/// Notes that the config of a run was edited since its last start. The weights are those of the config before.
+/// Notes that the config of a run was edited since its last start. The weights were trained with the earlier config.
 fn note_edited(run: &Path) {
     let history = run_dir::read_history(run).unwrap_or_default();
     if run_dir::is_config_edited(run, &history).unwrap_or(false) {
@@ -185,7 +186,7 @@ fn note_edited(run: &Path) {
     }
 }
 
-/// Makes the error of an experiment where a run file is needed.
+/// Makes the error about an experiment where a run file is needed.
 fn an_experiment(name: &str) -> ConfigError {
     let problem = format!(
         "is an experiment; `residual-zoo plan {name}` shows its runs, and `residual-zoo experiment {name}` trains them"
@@ -239,8 +240,8 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
     Ok(RunConfig::parse(text, config)?)
 }
 
-/// Makes the error of the file `config`, which does not parse as a run. It says so if the file is an experiment. If it is
-/// an invalid experiment, the error that comes later in the file counts.
+/// Makes the error about the file `config`, which does not parse as a run. If the file is an experiment, the error says
+/// so. If the file is an invalid experiment, returns the error that comes later in it.
 fn not_a_run(config: &Path, error: RunError) -> anyhow::Error {
     let RunError::Parse { .. } = error else {
         return error.into();
@@ -271,7 +272,7 @@ fn read_set(path: &Path, set: &[String]) -> anyhow::Result<RunConfig> {
 ///
 /// # Errors
 ///
-/// That tokenizer is needed and cannot be read.
+/// Returns an error if that tokenizer is needed and cannot be read.
 fn with_tokenizer_beside(mut config: RunConfig, path: &Path) -> Result<RunConfig, RunError> {
     let beside = path.with_file_name("tokenizer.json");
     if let TokenizerConfig::File(file) = &mut config.data.tokenizer
@@ -281,7 +282,7 @@ fn with_tokenizer_beside(mut config: RunConfig, path: &Path) -> Result<RunConfig
         && beside.exists()
     {
         let run = path.parent().unwrap_or(path);
-        // Says where it can be found again.
+        // The error says where the tokenizer can be found again.
         let read = Tokenizer::train(&TokenizerConfig::File(beside.clone()), &[]);
         read.map_err(|error| run_dir::tokenizer_error(run, error))?;
         *file = beside;
@@ -421,7 +422,7 @@ fn memory_note(config: &RunConfig) -> Option<&'static str> {
     )
 }
 
-/// The most passes over the training tokens without a note.
+/// Maximum number of passes over the training tokens without a note.
 const MOST_PASSES: f64 = 100.0;
 
 /// Returns the name of the run in the directory `run`: the last part of its path.

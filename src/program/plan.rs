@@ -34,7 +34,7 @@ pub struct PlanArgs {
     /// A run file, or an experiment or its file
     #[arg(value_name = "CONFIG|EXPERIMENT")]
     path: PathBuf,
-    /// The scale, of an experiment that has several [default: paper, or else the first one]
+    /// The scale, if the experiment has several [default: paper, or else the first one]
     #[arg(long, value_name = "SCALE")]
     scale: Option<String>,
     /// Set a field of every run, such as train.steps=100; repeat it for several

@@ -30,10 +30,10 @@ use super::{name_of_run, note_edited, or_force};
 pub struct ServeArgs {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
-    /// The port to listen at; 0 takes a free one
+    /// The port to listen on; 0 takes a free one
     #[arg(long, default_value_t = 8000)]
     port: u16,
-    /// The address to listen at; with 0.0.0.0, other machines reach the server
+    /// The address to listen on; with 0.0.0.0, other machines reach the server
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_parser = address)]
     host: IpAddr,
     /// A file with a key in its first line. Clients must send it as `Authorization: Bearer KEY` [default: the server
@@ -49,7 +49,7 @@ pub struct ServeArgs {
     /// Sequences that may wait or be continued, 1 to 65536; further ones are refused with status 429
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = cli::number(1, 65536))]
     queue: u32,
-    /// Most tokens of a completion, 1 to 1000000. When the context is full, the model continues from its newest half
+    /// Maximum tokens of a completion, 1 to 1000000. When the context is full, the model continues from its newest half
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = cli::number(1, 1_000_000))]
     max_tokens: u32,
     /// Seconds that running requests may take after the server is stopped

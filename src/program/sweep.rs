@@ -21,7 +21,7 @@ pub struct SweepArgs {
     /// A run file, or an experiment or its file. All its runs are swept
     #[arg(value_name = "CONFIG|EXPERIMENT")]
     file: PathBuf,
-    /// The scale, of an experiment that has several [default: smoke, or else the first one]
+    /// The scale, if the experiment has several [default: smoke, or else the first one]
     #[arg(long, value_name = "SCALE")]
     scale: Option<String>,
     #[command(flatten)]

@@ -73,7 +73,7 @@ pub struct TrainArgs {
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
     /// Start from the weights of another run, by default of its newest checkpoint. It may be of a smaller TokenFormer
-    /// or, with --init-by grow-fresh, of a narrower GPT-2; a TokenFormer can start from a GPT-2 of its sizes
+    /// or, with --init-by grow-fresh, of a narrower GPT-2; a TokenFormer can start from a GPT-2 of the same sizes
     #[arg(long, value_name = "RUN")]
     init_from: Option<PathBuf>,
     /// The checkpoint of --init-from: a number of steps, `best` (the lowest validation loss) or `newest`
@@ -203,8 +203,8 @@ fn follow(options: &TrainArgs, team: Team) -> anyhow::Result<()> {
     )?)
 }
 
-/// Returns the backend and the GPU. If there are several processes, it is the GPU of the process's index on its
-/// machine.
+/// Returns the backend and the GPU. With several processes, each takes the GPU whose index is the process's index on
+/// its machine.
 fn device(options: &TrainArgs, team: Option<Team>) -> anyhow::Result<(BackendKind, Option<usize>)> {
     let (kind, gpu) = options.backend.device()?;
     let is_gpu = gpu.is_some() || !kind.has_cpu();
@@ -274,7 +274,7 @@ fn lead(options: TrainArgs, team: Option<Team>) -> anyhow::Result<()> {
         note_edited(run);
     }
     let (kind, gpu) = device(&options, team)?;
-    // A run keeps its precision, whatever it is called.
+    // An existing run with F32 in its config continues even on a backend that rounds f32 products to TF32.
     let asked = config.train.precision;
     let asked = asked.filter(|it| is_new || *it != Precision::F32);
     check_precision(kind, gpu, asked)?;

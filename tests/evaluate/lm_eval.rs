@@ -1,7 +1,8 @@
 //! Evaluation against `lm_eval` 0.4.13.
 //!
-//! Some documents are made to show differences. `adversarial/expected.json` has the questions of `lm_eval` about them,
-//! from `reference.py dummy`. The tests that need Python with `lm_eval` are ignored by default. This runs them:
+//! Some documents are written to reveal differences. `adversarial/expected.json` has the requests that `lm_eval` makes
+//! for them, from `reference.py dummy`. The tests that need Python with `lm_eval` are ignored by default. This runs
+//! them:
 //!
 //! ```sh
 //! RESIDUAL_ZOO_PYTHON=venv/bin/python cargo test --release --workspace --test evaluate -- --ignored

@@ -379,7 +379,7 @@ fn the_program_keeps_what_is_there() {
         2,
         &["imported model", "--init-from"],
     );
-    // Training continues from it with the given data, also after it was moved.
+    // Training continues from the run with the given data, even after the run was moved.
     let moved = folder.path().join("moved");
     fs::rename(&run, &moved).unwrap();
     let run = moved;
@@ -487,7 +487,7 @@ fn names_of_tensors_are_shown_in_one_line() {
         .windows(name.len())
         .position(|window| window == name)
         .unwrap();
-    // As long as the name, with three lines.
+    // A name with escaped line breaks and a terminal escape.
     let other = br#""evil\n\u001b[31mname\nxyz""#;
     let mut changed = bytes.clone();
     changed.splice(at..at + name.len(), other.iter().copied());

@@ -11,7 +11,7 @@ use residual_zoo_testing::zoo;
 
 use crate::{tokenizer, weights, write_run};
 
-/// Returns forms of GPT-2 that `GPT2LMHeadModel` has.
+/// Returns forms of GPT-2 that `GPT2LMHeadModel` supports.
 pub fn gpt2s() -> Vec<(&'static str, ModelConfig)> {
     let small = Gpt2Config {
         n_layer: 2,
@@ -40,7 +40,7 @@ pub fn gpt2s() -> Vec<(&'static str, ModelConfig)> {
     ]
 }
 
-/// Returns a GPT-2 with the multipliers of μP, which `GPT2LMHeadModel` does not have.
+/// Returns a GPT-2 with the multipliers of μP, which `GPT2LMHeadModel` does not support.
 pub fn mup() -> ModelConfig {
     ModelConfig::of(Gpt2Config {
         n_layer: 2,

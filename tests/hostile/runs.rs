@@ -14,8 +14,8 @@ use residual_zoo_testing::hostile::{EXTREMES, Numbers, mutant};
 use residual_zoo_testing::program::{Scratch, in_shell, ok, signal, text, zoo};
 use residual_zoo_testing::runs::{MODELS, config, train};
 
-/// Returns the number of hostile runs, and the seed of their random numbers: `HOSTILE_RUNS=10000:7` makes more runs,
-/// and others.
+/// Returns the number of hostile runs, and the seed of their random numbers: `HOSTILE_RUNS=10000:7` makes 10,000 runs
+/// with the seed 7.
 fn runs() -> (usize, u64) {
     let asked = std::env::var("HOSTILE_RUNS").unwrap_or("1000:0".into());
     let (count, seed) = asked.split_once(':').unwrap();

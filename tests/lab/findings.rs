@@ -16,8 +16,8 @@ const HEAD: &str = "\
 
 This page compares the claims of the papers with the experiments of the zoo.
 
-- **Size.** Most models here are 30 to 15,000 times smaller than the models of the papers. A claim that does not
-  hold here may hold at their size, and the reverse.
+- **Size.** Most models here are 30 to 15,000 times smaller than the models of the papers. A claim that does not hold
+  here may hold at their size, and vice versa.
 - **Losses of text** are mostly per character here, and per token in most papers. A token has roughly four
   characters, so the same effect is roughly four times as large per token.
 
@@ -28,8 +28,8 @@ This page compares the claims of the papers with the experiments of the zoo.
 - **p** is corrected for the number of claims of an experiment (Holm).
 - **Units.** Numbers without a unit are validation losses, unless the claim says otherwise. They are in nats per
   token, or per image.
-- **Budget:** the number of seeds, the passes over the text, and the time of all training on one core, tuning
-  included. Each experiment that shares runs counts their whole time.
+- **Budget:** the number of seeds, the passes over the text, and the time of all training on one core, tuning included.
+  Experiments that share runs each count the whole time of those runs.
 
 [How claims are judged](experiments.md#how-a-claim-is-judged).
 

@@ -174,7 +174,7 @@ fn a_run_is_trained_if_its_weights_are_needed_or_the_user_forces_it() {
     let others = [0.01, 0.02].map(|rate| known(&format!(" base, learning rate {rate}, seed 11:")));
     assert!(others.contains(&true), "{shown}");
 
-    // What is in the pool wins.
+    // Runs in the pool take precedence.
     let shown = ok(&mut experiment(&scratch, &["--results", "pages"]));
     assert!(!shown.contains("trained in"), "{shown}");
     let own = shown
@@ -198,7 +198,7 @@ fn a_run_is_trained_if_its_weights_are_needed_or_the_user_forces_it() {
 fn the_pool_goes_on_beside_the_file() {
     let scratch = published();
     let pool = scratch.path("out/pool");
-    // Deletes all runs but the last ones of the second run, which began with the weights of the first.
+    // Deletes all runs but the last ones of the second run, which started from the weights of the first.
     let began = |path: &Path| {
         let history = fs::read_to_string(path.join("history.jsonl")).unwrap();
         !history.contains(r#""init_from":null"#)
@@ -356,7 +356,7 @@ fn a_file_that_is_no_file_of_these_runs_is_an_error() {
     refused(&["cannot be read"]);
     fs::remove_file(&file).unwrap();
     refused(&["does not exist; publish the results first"]);
-    // A file of something else is not replaced.
+    // A file with other content is not replaced.
     fs::write(&file, "{}").unwrap();
     let publish = ["--publish", "pages"];
     fails(
@@ -431,7 +431,7 @@ fn seal(hosts: &Value, run: &mut Value) {
         .map(|name| format!("{name:?}:{}", run[*name]))
         .collect();
     let line = format!("{{{}}}", parts.join(","));
-    // The fields of a machine come in the order of the alphabet but for the last one.
+    // The fields of a machine are in alphabetical order, except for the last one.
     let host = &hosts[run["host"].as_u64().unwrap() as usize];
     let fields = ["backend", "machine", "commit"];
     let known = fields.iter().filter(|name| !host[**name].is_null());

@@ -1,6 +1,6 @@
 //! The experiments do not change: `experiment_hashes.txt` has a line for each scale of an experiment, and a line for
-//! each of its runs. The pool still has a trained run as long as its line stays the same. To write the list again,
-//! after an intended change:
+//! each of its runs. As long as the line of a run stays the same, the pool finds the trained run. To write the list
+//! again, after an intended change:
 //!
 //! ```sh
 //! WRITE_HASHES=1 cargo test --release --workspace --test lab same

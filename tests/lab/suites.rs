@@ -1,5 +1,4 @@
-//! The experiments as a user runs them: their scales, shared runs, and runs that are missing, stopped or
-//! fail.
+//! The experiments as a user runs them: their scales, shared runs, and runs that are missing, are stopped or fail.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -470,7 +469,7 @@ fn reports_of_other_experiments_are_kept() {
         }
         assert_eq!(title(), "First");
     }
-    // The own report is replaced if the title was edited, or if the file was moved.
+    // An experiment's own report is replaced, even if the title was edited or the file was moved.
     file("c1/ok.ron", "Edited", small);
     ok(&mut experiment(&first, &[]));
     assert_eq!(title(), "Edited");

@@ -84,7 +84,7 @@ fn metrics_of_an_experiment_are_those_of_evaluate() {
         ] {
             let expected = expected["results"][task][metric].as_f64().unwrap();
             let found = found["quantities"][quantity].as_f64().unwrap();
-            // Batches of other sizes add in another order.
+            // Batches of other sizes are summed in another order.
             assert!(
                 (found - expected).abs() <= 1e-4 * expected.abs(),
                 "{quantity}: {found}, not {expected}"

@@ -226,7 +226,7 @@ fn costs_of_the_largest_sizes_do_not_overflow() {
         };
         let config = serde_json::to_value(&model).unwrap();
         let mut possible = sizes(&config);
-        // The larger these are, the lower is the cost.
+        // The larger these sizes are, the lower the cost is.
         possible.retain(|pointer| {
             let name = pointer.rsplit('/').next().unwrap();
             !["block", "dilation", "period"].contains(&name)

@@ -401,7 +401,7 @@ fn first_weights_of_another_composition_are_refused_by_the_field() {
         let other = parse(&format!("layers: [TokenFormer({sizes})], {around}"));
         let error = other.grows_from(&first).unwrap_err();
         assert!(
-            error.problem.contains("cannot become those of TokenFormer"),
+            error.problem.contains("become weights of TokenFormer"),
             "{error}"
         );
     }

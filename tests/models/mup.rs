@@ -267,8 +267,8 @@ fn exponents<A: Architecture>(model: impl Fn(usize) -> A) -> Vec<f64> {
 
 fn check(name: &str, with: Vec<f64>, without: Vec<f64>) {
     println!("{name}: {with:.2?} with, {without:.2?} without");
-    // A wrong power of the width in an initialisation, learning rate or multiplier is at least a root, an exponent of
-    // ½.
+    // A wrong power of the width in an initialisation, learning rate or multiplier is wrong by at least a square root:
+    // an exponent of ½.
     for exponent in &with {
         assert!(exponent.abs() < 0.25, "{name}, with: {with:?}");
     }
@@ -304,7 +304,7 @@ fn coordinates_of_tokenformer_change_alike_at_widths_64_and_1024() {
 fn a_start_beside_mup_is_refused() {
     fn refused(config: impl Architecture) {
         let error = config.validate().unwrap_err().to_string();
-        assert!(error.contains("`mup`; leave one out"), "{error}");
+        assert!(error.contains("`mup` sets the initial weights; leave one out"), "{error}");
     }
     refused(Gpt2Config {
         init: Some(residual_zoo::gpt2::Init::Fixed(0.02)),

@@ -159,8 +159,8 @@ fn the_streams_of_a_new_model_have_different_gradients() {
         start: MhcStart::Uniform,
         ..code.clone()
     };
-    // The part of f's output that each of the four streams gets: B, and b_post, which follows b_pre. The gradients differ
-    // by at least this share of the largest one. Xavier's P makes pre and post differ by about 1 %.
+    // The part of f's output that each of the four streams gets: B, and b_post, which follows b_pre. The gradients
+    // differ by at least this share of the largest one. Xavier's P makes pre and post differ by about 1 %.
     let connections: [(ConnectionConfig, &str, usize, f64); 5] = [
         (HyperConfig::default().into(), "beta", 0, 0.05),
         (MhcConfig::default().into(), "read.base", 4, 0.05),

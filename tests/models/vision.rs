@@ -227,7 +227,7 @@ fn what_does_not_go_with_patches_is_refused_in_one_line() {
                 gpt2().layers.remove(0),
             ]),
             images,
-            "does not go in turn",
+            "cannot alternate with other architectures",
         ),
         (tuned.on_patches(patches), images, "would still be trained"),
         (

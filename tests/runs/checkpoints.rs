@@ -320,7 +320,7 @@ fn a_checkpoint_is_chosen_by_its_step_or_its_loss() {
     for (choice, says) in [
         (
             "7",
-            "has no checkpoint of step 7; it has those of steps 3, 6, 9, 12",
+            "has no checkpoint of step 7; its checkpoints are of steps 3, 6, 9, 12",
         ),
         ("last", "must be a number of steps, `best` or `newest`"),
     ] {

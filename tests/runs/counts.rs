@@ -306,6 +306,29 @@ fn options_without_effect_on_counts_are_refused() {
 }
 
 #[test]
+fn an_experiment_has_at_most_1000_seeds() {
+    let scratch = Scratch::new();
+    let mut command = outside(&scratch, "experiment");
+    command.args(["laurel_start", "--check", "--seeds", "1001"]);
+    fails(&mut command, 2, &["--seeds", "is 1001", "at most 1000"]);
+    let seeds: Vec<String> = (1..=1001).map(|seed| seed.to_string()).collect();
+    let file = scratch.file(
+        "seeds.ron",
+        &format!(
+            "(title: \"t\", seeds: [{}], data: (source: Synthetic(tokens: 3000)), columns: [\"valid_loss\"], \
+             runs: [(name: \"a\", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 8))])",
+            seeds.join(", ")
+        ),
+    );
+    let mut command = outside(&scratch, "experiment");
+    fails(
+        command.arg(file).arg("--check"),
+        2,
+        &["seeds`: are more than 1000"],
+    );
+}
+
+#[test]
 fn missing_data_are_named_with_the_option_that_gives_them() {
     let scratch = Scratch::new();
     let text = scratch.file("text.txt", "to be or not to be ".repeat(400));
@@ -633,7 +656,7 @@ fn a_merged_run_is_described() {
     }
 }
 
-/// The user can change a path that cannot be used: exit code 2. A full disk, as in `T runs disk`, gives exit code 1.
+/// The user can change a path that cannot be used: exit code 2. A full disk, as in `disk.rs`, gives exit code 1.
 #[cfg(unix)]
 #[test]
 fn a_place_that_cannot_be_written_gives_one_exit_code() {

@@ -319,7 +319,7 @@ fn a_received_run_leads_to_no_file_of_the_user() {
         .arg(&own_text)
         .args(["--tokenizer", "bytes"]);
     ok(&mut start);
-    // The user's own run continues by its config alone.
+    // The user's own run continues from its config alone.
     ok(resume(&own).args(["--set", "train.steps=26"]));
     ok(zoo("describe").arg(&own));
 

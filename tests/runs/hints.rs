@@ -82,7 +82,7 @@ fn words_in_the_wrong_place_are_answered_with_their_option() {
         assert_eq!(done.status.code(), Some(2), "{error}");
         assert!(error.contains(tip), "{tip}: {error}");
     }
-    // An unknown option is no misplaced word.
+    // An unknown option is not a misplaced word.
     let done = run(zoo("generate").args(["run", "--prompts"]));
     let error = text(&done.stderr);
     assert!(!error.contains("is an option"), "{error}");

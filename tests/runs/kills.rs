@@ -1,7 +1,7 @@
 //! Runs that are killed or stopped at any point, in any way, and resumed. They have the same metrics, samples, weights
 //! and moments as an uninterrupted run, to the bit.
 //!
-//! Dropout and gradient accumulation are on. The backend is the first of the compiled-in ones.
+//! Dropout and gradient accumulation are on. The backend is the first that is compiled in.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -248,8 +248,8 @@ fn runs_stopped_by_ctrl_c_and_sigterm_end_alike() {
     }
 }
 
-/// A command whose run draws a long sample after every `every` steps and after the last one. A second has about 12,000
-/// tokens.
+/// A command whose run draws a long sample after every `every` steps and after the last one. Sampling generates about
+/// 12,000 tokens per second.
 fn with_samples(mut command: Command, every: usize, tokens: usize) -> Command {
     command.args(["--set", &format!("train.sample_every={every}")]);
     command.args(["--set", &format!("train.sample_tokens={tokens}")]);

@@ -131,9 +131,12 @@ fn losses_per_token_of_different_tokenizers_are_not_overlaid_silently() {
         "{note}"
     );
     let (nats, note) = plot(&["--y", "valid_loss"]);
-    assert!(note.contains("values per token do not compare"), "{note}");
     assert!(
-        note.contains("each run's own tokens; FLOPs and seconds compare"),
+        note.contains("values per token are not comparable"),
+        "{note}"
+    );
+    assert!(
+        note.contains("each run's own tokens; FLOPs and seconds are comparable"),
         "{note}"
     );
     // A byte has one bit per ln 2 nats; a part of a word has several bytes.
@@ -163,7 +166,7 @@ fn losses_per_token_of_different_tokenizers_are_not_overlaid_silently() {
 #[test]
 fn losses_on_different_texts_are_noted() {
     let scratch = Scratch::new();
-    let said = "note: The runs were validated on different texts, so the vertical axis does not compare between them.";
+    let said = "note: The runs were validated on different texts, so values on the vertical axis are not comparable.";
     for (run, tokens) in [("a", "20000"), ("b", "30000"), ("c", "30000")] {
         let tokens = format!("data.source.tokens={tokens}");
         ok(smoke(&scratch.path(run)).args(["--set", &tokens]));
@@ -242,7 +245,7 @@ fn a_full_disk_keeps_the_old_chart() {
     assert!(failed > 0);
 }
 
-/// A file that is written beside has no longer name.
+/// The temporary file beside a chart has no longer name than the chart.
 #[test]
 fn a_chart_may_have_the_longest_name() {
     let scratch = Scratch::new();

@@ -15,7 +15,7 @@ fn files_of_the_other_kind_are_told_apart() {
         2,
         &["is a run file", "residual-zoo train"],
     );
-    // A mistake before the model is that of a run.
+    // A mistake before the model is reported as a mistake of a run file.
     for (text, says) in [
         ("(train: (stepz: 3), model: Gpt2(n_layer: 1))", "stepz"),
         (
@@ -423,7 +423,7 @@ fn an_experiment_of_ones_own_runs_on_ones_own_text() {
     fails(
         outside(&scratch, "experiment").arg("wrong.ron"),
         2,
-        &["wrong.ron: claims[0]", "`no`, which is no run"],
+        &["wrong.ron: claims[0]", "`no`, which is not a run"],
     );
     fails(
         outside(&scratch, "experiment").arg("gpt2/smoke"),

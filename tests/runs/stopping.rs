@@ -42,7 +42,7 @@ fn ends_with_a_checkpoint(mut child: Child, run: &Path, signal: &str, what: &str
     assert!(checkpoint::newest(run).is_ok(), "{what}");
 }
 
-/// Reading the images of a batch takes seconds. The run ends without the batch, and continues with it.
+/// Reading the images of a batch takes seconds. A stopped run ends without the batch, and continues with it.
 #[test]
 fn a_run_that_decodes_large_images_ends_soon_and_goes_on() {
     let scratch = Scratch::new();

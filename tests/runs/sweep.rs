@@ -1,5 +1,8 @@
 //! Sweeps, and processes that share a pool of runs.
 
+mod points;
+mod processes;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,6 +35,13 @@ fn sweep(scratch: &Scratch, file: &Path, options: &[&str]) -> Command {
 fn results(directory: &Path) -> Value {
     let text = fs::read_to_string(directory.join("results.json")).unwrap();
     serde_json::from_str(&text).unwrap()
+}
+
+/// The name of a sweep of `small.ron`.
+fn name(scratch: &Scratch) -> String {
+    let folder = scratch.path("");
+    let folder = folder.file_name().unwrap().to_string_lossy().into_owned();
+    format!("{folder}-small")
 }
 
 /// The mean loss and the share of the steps of every point, by its assignments. A seed that diverged has no loss.
@@ -147,59 +157,6 @@ fn the_best_point_is_found_marked_and_warned_of_at_an_edge() {
     let points = found["tuning"]["runs"][0]["tried"].as_array().unwrap();
     let point = points.iter().find(|point| point["set"] == *marked).unwrap();
     assert_eq!(rows.last().unwrap().valid_loss, point["losses"][0].as_f64());
-}
-
-/// The name of a sweep of `small.ron`.
-fn name(scratch: &Scratch) -> String {
-    let folder = scratch.path("");
-    let folder = folder.file_name().unwrap().to_string_lossy().into_owned();
-    format!("{folder}-small")
-}
-
-#[test]
-fn halving_gives_up_the_worse_points_and_ends_where_the_whole_sweep_does() {
-    let scratch = Scratch::new();
-    let file = small(&scratch);
-    let directory = scratch
-        .path("out")
-        .join(format!("{}-sweep", name(&scratch)));
-    ok(&mut sweep(&scratch, &file, &["--over", RATES, "--halving"]));
-    let halved = tried(&results(&directory), 0);
-    let mut shares: Vec<f64> = halved.values().map(|point| point.1).collect();
-    shares.sort_by(f64::total_cmp);
-    assert_eq!(shares, [0.25, 0.25, 0.5, 1.0]);
-    ok(&mut sweep(&scratch, &file, &["--over", RATES]));
-    let whole = tried(&results(&directory), 0);
-    for (point, (loss, share)) in &halved {
-        match *share == 1.0 {
-            true => assert_eq!(whole[point].0, *loss),
-            // Diverged points have no loss in either sweep.
-            false => assert!(loss.is_infinite() || whole[point].0 != *loss),
-        }
-    }
-    // Runs that have trained further give the same rungs.
-    ok(&mut sweep(&scratch, &file, &["--over", RATES, "--halving"]));
-    assert_eq!(tried(&results(&directory), 0), halved);
-}
-
-#[test]
-fn halving_without_effect_is_noted() {
-    let scratch = Scratch::new();
-    let file = small(&scratch);
-    let note = "note: halving has no effect, because a rung ends at a validation";
-    for (every, is_noted) in [("8", true), ("2", false)] {
-        let every = format!("train.validate_every={every}");
-        let options = ["--over", RATES, "--halving", "--set", &every];
-        let shown = ok(&mut sweep(&scratch, &file, &options));
-        assert_eq!(
-            shown.matches(note).count(),
-            usize::from(is_noted),
-            "{shown}"
-        );
-    }
-    let help = ok(zoo("sweep").arg("--help"));
-    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(help.contains("without a number, N is 3"), "{help}");
 }
 
 #[test]
@@ -487,107 +444,6 @@ fn a_run_is_tuned_after_the_run_that_it_starts_from() {
 }
 
 #[test]
-fn a_rate_that_diverges_is_a_point_without_a_loss() {
-    let scratch = Scratch::new();
-    let file = small(&scratch);
-    let options = [
-        "--over",
-        "train.learning_rate=1e-2,1e38",
-        "--set",
-        "train.max_skipped=1",
-    ];
-    let shown = ok(&mut sweep(&scratch, &file, &options));
-    assert!(
-        shown.contains("best of ") && shown.contains("learning_rate=0.01"),
-        "{shown}"
-    );
-    let directory = scratch
-        .path("out")
-        .join(format!("{}-sweep", name(&scratch)));
-    let failed = &results(&directory)["tuning"]["runs"][0]["tried"][1]["failed"];
-    assert!(
-        failed.as_str().unwrap().starts_with("diverged at step"),
-        "{failed}"
-    );
-    // The sweep does not train the run further.
-    ok(&mut sweep(&scratch, &file, &options));
-    assert_eq!(
-        &results(&directory)["tuning"]["runs"][0]["tried"][1]["failed"],
-        failed
-    );
-    // A loss above the untrained model's does not count either.
-    let options = [
-        "--over",
-        "train.learning_rate=1e-2,30",
-        "--set",
-        "train.grad_clip=None",
-    ];
-    ok(&mut sweep(&scratch, &file, &options));
-    let risen = &results(&directory)["tuning"]["runs"][0]["tried"][1]["failed"];
-    assert!(risen.as_str().unwrap().starts_with("diverged"), "{risen}");
-    let table = fs::read_to_string(directory.join("sweep.csv")).unwrap();
-    let risen = table.lines().nth(2).unwrap();
-    assert!(risen.contains(",,false,diverged"), "{table}");
-    // A missing device is found before `--force` deletes trained runs.
-    let kept = || {
-        fs::read_dir(scratch.path("out").join("pool"))
-            .unwrap()
-            .count()
-    };
-    let before = kept();
-    let mut other = sweep(&scratch, &file, &options);
-    fails(other.args(["--force", "--gpu", "7"]), 2, &["`--gpu`"]);
-    assert_eq!(kept(), before);
-    // Without any loss there is no best point.
-    let options = [
-        "--over",
-        "train.learning_rate=1e37,1e38",
-        "--set",
-        "train.max_skipped=1",
-    ];
-    let output = run(&mut sweep(&scratch, &file, &options));
-    assert_eq!(output.status.code(), Some(1));
-    let error = text(&output.stderr);
-    assert!(
-        error.contains("runs are missing") && error.contains("every point of the sweep diverged"),
-        "{error}"
-    );
-    // A path that cannot be written is found before training.
-    scratch.file("file", "");
-    let mut nowhere = zoo("sweep");
-    nowhere.arg(&file).args(options);
-    nowhere.arg("--runs").arg(scratch.path("file").join("runs"));
-    fails(&mut nowhere, 2, &["could not create", "file/runs"]);
-}
-
-#[test]
-fn a_point_that_cannot_be_trained_leaves_no_best() {
-    let scratch = Scratch::new();
-    let file = small(&scratch);
-    let options = ["--over", RATES];
-    ok(&mut sweep(&scratch, &file, &options));
-    let directory = scratch
-        .path("out")
-        .join(format!("{}-sweep", name(&scratch)));
-    let best = &results(&directory)["tuning"]["runs"][0]["best"];
-    assert!(best.is_u64());
-    // A foreign directory is in the place of a run.
-    let pool = scratch.path("out").join("pool");
-    let place = fs::read_dir(&pool).unwrap().next().unwrap().unwrap().path();
-    fs::remove_dir_all(&place).unwrap();
-    fs::create_dir(&place).unwrap();
-    fs::write(place.join("foreign"), "").unwrap();
-    let output = run(&mut sweep(&scratch, &file, &options));
-    assert_eq!(output.status.code(), Some(1));
-    let error = text(&output.stderr);
-    assert!(error.contains("holds something else"), "{error}");
-    let shown = text(&output.stdout);
-    assert!(shown.contains("a point could not be trained"), "{shown}");
-    assert!(results(&directory)["tuning"]["runs"][0]["best"].is_null());
-    assert!(place.join("foreign").exists());
-}
-
-#[test]
 fn pages_of_others_are_not_overwritten() {
     let scratch = Scratch::new();
     let file = small(&scratch);
@@ -620,175 +476,6 @@ fn pages_of_others_are_not_overwritten() {
     fs::remove_dir_all(&folder).unwrap();
     ok(&mut sweep(&scratch, &file, &options));
     ok(&mut sweep(&scratch, &file, &options));
-}
-
-fn shared(scratch: &Scratch) -> Command {
-    let mut command = four_runs(scratch);
-    command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .stdin(Stdio::null());
-    command
-}
-
-#[test]
-fn two_processes_on_one_pool_share_the_runs() {
-    let scratch = Scratch::new();
-    let processes: Vec<Child> = (0..3).map(|_| shared(&scratch).spawn().unwrap()).collect();
-    let mut trained = 0;
-    for process in processes {
-        let output = end(process);
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        let shown = text(&output.stdout);
-        trained += shown.matches("trained in").count();
-        let all = shown.matches("validation loss").count();
-        assert_eq!(all, 4, "{shown}");
-    }
-    assert_eq!(trained, 4);
-    let observations = &results(&scratch.path("out").join("four"))["observations"];
-    assert_eq!(observations.as_array().unwrap().len(), 4);
-}
-
-#[test]
-fn times_beside_other_runs_are_not_reported() {
-    for (jobs, is_timed) in [("1", true), ("2", false)] {
-        let scratch = Scratch::new();
-        for force in [&[][..], &["--force"]] {
-            let shown = ok(shared(&scratch).args(["--jobs", jobs]).args(force));
-            // A line when a run begins, and one when it ends.
-            assert_eq!(shown.matches(" …\n").count(), 4, "{shown}");
-            assert_eq!(shown.matches("trained in").count(), 4, "{shown}");
-        }
-        // The same command alone finds the same runs.
-        ok(&mut shared(&scratch));
-        let found = results(&scratch.path("out").join("four"));
-        for observation in found["observations"].as_array().unwrap() {
-            let quantities = &observation["quantities"];
-            assert!(quantities["valid_loss"].is_number());
-            assert_eq!(quantities["step_time"].is_number(), is_timed, "{jobs}");
-        }
-    }
-}
-
-/// The runs of a pool that are in training.
-fn in_use(pool: &Path) -> Vec<PathBuf> {
-    let runs = fs::read_dir(pool).into_iter().flatten();
-    let runs = runs.filter_map(Result::ok).map(|entry| entry.path());
-    let is_in_use = |run: &PathBuf| residual_zoo::runs::run_dir::is_in_use(run);
-    runs.filter(is_in_use).collect()
-}
-
-/// Waits until processes train `count` runs of a pool.
-fn wait_for(pool: &Path, count: usize) {
-    let start = std::time::Instant::now();
-    while in_use(pool).len() != count {
-        assert!(start.elapsed().as_secs() < 60, "{:?}", in_use(pool));
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-}
-
-#[cfg(unix)]
-#[test]
-fn the_others_take_over_from_a_killed_worker() {
-    let scratch = Scratch::new();
-    let mut command = shared(&scratch);
-    command.args(["--jobs", "2", "--set", "train.steps=1000"]);
-    let process = command.spawn().unwrap();
-    let pool = scratch.path("out").join("pool");
-    wait_for(&pool, 2);
-    // The lock names the process, as in `process 123 on host`, a moment after it is taken.
-    let run = in_use(&pool).swap_remove(0);
-    let worker = loop {
-        let lock = fs::read_to_string(run.join("lock")).unwrap();
-        if let Some(worker) = lock.split_whitespace().nth(1) {
-            break worker.to_string();
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    };
-    ok(Command::new("kill").args(["-9", &worker]));
-    let output = end(process);
-    let shown = text(&output.stdout);
-    assert!(output.status.success(), "{shown}");
-    assert!(shown.contains("a process ended early"), "{shown}");
-    let observations = &results(&scratch.path("out").join("four"))["observations"];
-    assert_eq!(observations.as_array().unwrap().len(), 4);
-}
-
-#[cfg(unix)]
-#[test]
-fn workers_end_with_the_process_that_started_them() {
-    let scratch = Scratch::new();
-    let mut command = shared(&scratch);
-    command.args(["--jobs", "2", "--set", "train.steps=1000000"]);
-    let mut process = command.spawn().unwrap();
-    let pool = scratch.path("out").join("pool");
-    wait_for(&pool, 2);
-    process.kill().unwrap();
-    ends(&mut process);
-    wait_for(&pool, 0);
-}
-
-#[cfg(unix)]
-#[test]
-fn a_stop_of_several_processes_says_how_to_continue() {
-    let scratch = Scratch::new();
-    let file = scratch.path("four.ron");
-    drop(shared(&scratch));
-    let four = fs::read_to_string(&file).unwrap();
-    let (before, after) = four.split_once("runs: [").unwrap();
-    let short = "(name: \"short\", model: Gpt2(n_layer: 1, n_head: 1, width: 4, context: 8), set: [\"train.steps=2\"]),";
-    let long = before.replacen("train: (steps: ", "train: (steps: 100000", 1);
-    assert_ne!(before, long);
-    fs::write(&file, format!("{long}runs: [{short}{after}")).unwrap();
-    ok(shared(&scratch).args(["--only", "short"]));
-    let mut command = shared(&scratch);
-    command.args(["--jobs", "2"]);
-    let process = command.spawn().unwrap();
-    wait_for(&scratch.path("out").join("pool"), 2);
-    signal(&process, "-INT");
-    let output = end(process);
-    assert_eq!(output.status.code(), stopped_by("-INT"));
-    let said = text(&output.stderr);
-    assert!(
-        said.ends_with("stopped; to continue: repeat the command\n"),
-        "{said}"
-    );
-    // The report has the runs that were trained before.
-    let found = results(&scratch.path("out").join("four"));
-    let observations = found["observations"].as_array().unwrap();
-    assert!(
-        observations.iter().any(|found| found["run"] == "short"),
-        "{found}"
-    );
-    assert!(
-        observations.iter().all(|found| found["run"] == "short"),
-        "{found}"
-    );
-    assert_eq!(found["missing"].as_array().unwrap().len(), 4, "{found}");
-}
-
-#[cfg(unix)]
-#[test]
-fn a_stop_before_the_first_result_keeps_the_earlier_report() {
-    let scratch = Scratch::new();
-    ok(&mut shared(&scratch));
-    let directory = scratch.path("out").join("four");
-    let earlier = results(&directory);
-    let mut command = shared(&scratch);
-    let process = command
-        .args(["--set", "train.steps=1000000"])
-        .spawn()
-        .unwrap();
-    wait_for(&scratch.path("out").join("pool"), 1);
-    signal(&process, "-INT");
-    let output = end(process);
-    assert_eq!(output.status.code(), stopped_by("-INT"));
-    let shown = text(&output.stdout);
-    assert!(
-        shown.contains("nothing is finished yet; the earlier report stays: "),
-        "{shown}"
-    );
-    assert_eq!(results(&directory), earlier);
 }
 
 #[test]

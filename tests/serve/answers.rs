@@ -33,7 +33,7 @@ fn completions_of_every_model_are_those_of_generate() {
         "on",
         "the cat",
     ];
-    // The text exceeds the context, so it is shortened on the way.
+    // The text outgrows the context during generation, so it is shortened.
     let tokens = 90;
     for (name, model) in [zoo::architectures(), zoo::compositions()].concat() {
         let served = Served::new(&model, &tokenizer(), &["--batch", "4"]);
@@ -207,7 +207,7 @@ fn a_stop_ends_the_text_before_it() {
     let (cut, finish, tokens) = greedy(json!(["\u{1}never", stop]));
     assert_eq!((cut.as_str(), finish.as_str()), (&text[..at], "stop"));
     assert!(tokens.as_u64().unwrap() < 40);
-    // The possible beginning of a stop is sent at the end.
+    // Text that could have begun a stop sequence is sent at the end.
     let last: String = chars[chars.len() - 1..].iter().collect();
     assert_eq!(greedy(json!(format!("{last}\u{1}never"))).0, text);
 }
@@ -327,7 +327,7 @@ fn settings_of_a_request_are_respected() {
     let seeded = |seed: i64| text(json!({ "prompt": "abc", "max_tokens": 20, "seed": seed }));
     assert_eq!(seeded(-3), seeded(-3));
     assert_ne!(seeded(1), seeded(2));
-    // No two choices of different seeds have the same draws.
+    // No two choices have the same draws, whatever their seed.
     let all = (0..12)
         .flat_map(|seed| text(json!({ "prompt": "abc", "max_tokens": 20, "seed": seed, "n": 8 })));
     let all: std::collections::BTreeSet<String> = all.collect();

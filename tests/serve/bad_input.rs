@@ -290,12 +290,12 @@ fn what_cannot_be_served_is_refused_at_the_start() {
     fails(
         &mut serve(&["--port", &port]),
         2,
-        &["cannot listen at 127.0.0.1:", "--port"],
+        &["cannot listen on 127.0.0.1:", "--port"],
     );
     fails(
         &mut serve(&["--host", "192.0.2.1", "--port", "0"]),
         2,
-        &["cannot listen at 192.0.2.1:0"],
+        &["cannot listen on 192.0.2.1:0"],
     );
     let scratch = Scratch::new();
     for (name, content) in [

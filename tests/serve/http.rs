@@ -1,4 +1,4 @@
-//! Requests as bytes: their frame, the host that they name, and the form of errors.
+//! Requests as raw bytes: their framing, the host that they name, and the form of errors.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -138,7 +138,7 @@ fn every_error_has_the_form_of_openai() {
 fn other_protocols_are_answered() {
     let served = Served::gpt2();
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    // A client of HTTP/2 sends a frame of settings after its preface.
+    // An HTTP/2 client sends a SETTINGS frame after its preface.
     let settings = [
         &preface[..],
         &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100],

@@ -80,14 +80,14 @@ fn more_than_the_queue_holds_are_told_to_come_again() {
     });
 }
 
-/// The longest wait for something that a sound server does, on any machine.
+/// The longest wait for something that a correct server does, on any machine.
 const LONG: Duration = Duration::from_secs(600);
 
-/// The tokens of a request that would take longer than every test.
+/// The number of tokens of a request that would take longer than any test.
 const ENDLESS: usize = 200_000;
 
-/// Waits until `is_done`, for half as long as an endless request would take: the server generates tokens meanwhile, so
-/// the number of its steps tells the time.
+/// Waits until `is_done`, for half as long as an endless request would take. Meanwhile, the server generates tokens,
+/// whose number measures the time.
 fn wait(served: &Served, problem: &str, mut is_done: impl FnMut() -> bool) {
     let begin = Instant::now();
     let tick = json!({ "prompt": "a", "max_tokens": ENDLESS / 200 });
@@ -106,7 +106,7 @@ fn all_places_are_free(served: &Served) {
     both_fit(served, 4, 4);
 }
 
-/// Waits until requests for so many places are answered at the same time.
+/// Waits until a request for `one` places and a request for `other` places are answered at the same time.
 fn both_fit(served: &Served, one: usize, other: usize) {
     let ask = |n: usize| {
         let body = json!({ "prompt": "a", "max_tokens": 2000, "n": n });
@@ -250,7 +250,7 @@ fn half_requests_do_not_lock_others_out() {
         }
         let closed = slow.iter().filter(|client| is_closed(client)).count();
         assert!(closed >= 88, "{closed} of 600 are closed");
-        // The other connections did not have to end for that. After 30 s, each is closed.
+        // No other connection had to end for that. After 30 s, each is closed.
         if begin.elapsed() < Duration::from_secs(25) {
             assert!(closed < 250, "{closed} of 600 are closed");
         }

@@ -27,7 +27,7 @@ impl PeakAlloc {
         MOST.load(Relaxed)
     }
 
-    /// Restarts the search for the most bytes in use.
+    /// Resets the peak to the bytes in use.
     pub(crate) fn reset() {
         MOST.store(Self::in_use(), Relaxed);
     }
@@ -49,7 +49,7 @@ fn subtract(size: usize) {
 // SAFETY: every call passes its arguments on to the system's allocator. Counting does not allocate.
 unsafe impl GlobalAlloc for PeakAlloc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of the system's allocator, which is the same.
+        // SAFETY: the caller keeps the contract of this function, which is also the contract of the system's allocator.
         let pointer = unsafe { System.alloc(layout) };
         if !pointer.is_null() {
             add(layout.size());

@@ -98,8 +98,8 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> String {
         .to_string()
 }
 
-/// The size of the tensor for which a device has no memory, if the message of a panic says that it has none: of PyTorch
-/// on a GPU and on a CPU, or of the driver of CUDA.
+/// Recognises the message of a panic because a device has no memory left, and returns the size of the tensor if the
+/// message has it. The messages come from PyTorch on a GPU or a CPU, or from the CUDA driver.
 pub fn out_of_memory(message: &str) -> Option<Option<String>> {
     const WANTED: [&str; 2] = ["Tried to allocate ", "tried to allocate "];
     let says = [

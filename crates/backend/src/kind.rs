@@ -76,7 +76,7 @@ impl BackendKind {
     }
 
     /// The GPU on which the backend computes unless the user names another, or the CPU: `None` for the CPU, and for
-    /// backends that choose themselves.
+    /// backends that choose a device themselves.
     pub fn default_gpu(self) -> Option<usize> {
         match self {
             #[cfg(feature = "tch")]

@@ -55,7 +55,7 @@ impl OnBackend for Shrink {
     }
 }
 
-/// Measures the most memory that work takes.
+/// Measures the peak memory of work.
 ///
 /// On Flex, it counts Rust's allocations of at least 256 bytes, which include nearly every tensor. The program must
 /// declare the counting allocator:
@@ -68,8 +68,8 @@ impl OnBackend for Shrink {
 /// # fn main() {}
 /// ```
 ///
-/// On a GPU, it is the memory of LibTorch's tensors, and with other backends the size of the memory pool. LibTorch
-/// reports none on a CPU, and the memory of the process would mostly be that of earlier work.
+/// On a GPU, it measures the memory of LibTorch's tensors, and with other backends the size of the memory pool.
+/// LibTorch reports no memory on a CPU, and the memory of the process would mostly belong to earlier work.
 #[derive(Clone, Copy, Debug)]
 pub struct PeakMemory {
     kind: BackendKind,
@@ -77,7 +77,7 @@ pub struct PeakMemory {
 }
 
 impl PeakMemory {
-    /// Starts a measurement on a backend and a GPU, given as to [`BackendKind::run`]. Measure one thing at a time,
+    /// Starts a measurement on a backend and a GPU, given as for [`BackendKind::run`]. Measure one thing at a time,
     /// because the process has one set of counters.
     pub fn start(kind: BackendKind, gpu: Option<usize>) -> Self {
         PeakAlloc::reset();

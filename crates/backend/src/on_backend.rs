@@ -57,7 +57,7 @@ impl BackendKind {
                 if let Some(index) = gpu.filter(|index| *index >= found) {
                     return Err(BackendError::NoSuchGpu { index, found });
                 }
-                // PyTorch's convolutions are in TF32 otherwise.
+                // By default, PyTorch's convolutions are in TF32.
                 residual_zoo_kernels::allow_tf32(false);
                 let device = gpu.map_or(Cpu, Cuda);
                 start::<burn::backend::LibTorch, T>(self, device, task)
@@ -118,7 +118,7 @@ where
             path.display()
         )));
     }
-    // The first panic tells the cause. It may be in another thread, and others follow from it.
+    // The first panic has the cause. It may be in another thread, and other panics follow from it.
     let first = Arc::new(Mutex::new(None));
     let heard = first.clone();
     let hook = panic::take_hook();
@@ -126,7 +126,7 @@ where
         let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.get_or_insert_with(|| panic_message(panic.payload()));
     }));
-    // The backward pass of a product, because it makes Burn read its configuration (`burn.toml`).
+    // Runs the backward pass of a product, which makes Burn read its configuration (`burn.toml`).
     let probe = panic::catch_unwind(AssertUnwindSafe(|| {
         let one = Tensor::<Autodiff<B>, 1>::ones([1], &device).require_grad();
         let gradients = (one.clone() * one.clone()).sum().backward();
@@ -160,7 +160,7 @@ fn unless_out_of_memory<T>(kind: BackendKind, work: impl FnOnce() -> T) -> Resul
             }
         }));
     });
-    // What `work` has changed is not used after a panic.
+    // Values that `work` has changed are not used after a panic.
     panic::catch_unwind(AssertUnwindSafe(work)).or_else(|panic| {
         match out_of_memory(&panic_message(&*panic)) {
             Some(wanted) => Err(BackendError::OutOfMemory { kind, wanted }),

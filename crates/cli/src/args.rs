@@ -22,7 +22,7 @@ pub struct BackendArgs {
     /// Index of the GPU, counted from 0 [default: the backend's choice; for tch the first GPU, if there is one]
     #[arg(long, value_name = "INDEX", value_parser = parsed::<usize>("a whole number from 0 on"))]
     gpu: Option<usize>,
-    /// Compute on the CPU, with tch on a machine that has a GPU
+    /// Compute on the CPU with tch, even if the machine has a GPU
     #[arg(long, conflicts_with = "gpu")]
     cpu: bool,
 }
@@ -39,7 +39,8 @@ impl BackendArgs {
     ///
     /// # Errors
     ///
-    /// If the program was built without the backend, or if the CPU is requested from a backend for GPUs.
+    /// Returns an error if the program was built without the backend, or if the CPU is requested from a backend for
+    /// GPUs.
     pub fn device(&self) -> Result<(BackendKind, Option<usize>), BackendError> {
         let kind = self.kind()?;
         Ok((kind, self.gpu_for(kind)?))
@@ -49,7 +50,7 @@ impl BackendArgs {
     ///
     /// # Errors
     ///
-    /// If the CPU is requested from a backend for GPUs.
+    /// Returns an error if the CPU is requested from a backend for GPUs.
     pub fn gpu_for(&self, kind: BackendKind) -> Result<Option<usize>, BackendError> {
         match self.cpu {
             true if kind.has_cpu() => Ok(None),
@@ -58,7 +59,7 @@ impl BackendArgs {
         }
     }
 
-    /// The GPU that the user names.
+    /// Returns the GPU that the user names.
     pub fn named_gpu(&self) -> Option<usize> {
         self.gpu
     }
@@ -74,7 +75,7 @@ impl BackendArgs {
     ///
     /// # Errors
     ///
-    /// If the program was built without it.
+    /// Returns an error if the program was built without the requested backend.
     pub fn kind(&self) -> Result<BackendKind, BackendError> {
         let kind = self.backend.map_or_else(BackendKind::first, Ok)?;
         kind.check_compiled()?;
@@ -87,8 +88,8 @@ impl BackendArgs {
 pub struct PlaceArgs {
     #[command(flatten)]
     backend: BackendArgs,
-    /// Number format of matrix products and attention: F32, Tf32 or Bf16, as in train.precision [default: F32; Tf32 with
-    /// the backend cuda]
+    /// Number format of matrix products and attention: F32, Tf32 or Bf16, as in train.precision [default: F32; Tf32
+    /// with the backend cuda]
     #[arg(long, value_name = "FORMAT", value_parser = str::parse::<Precision>)]
     precision: Option<Precision>,
 }
@@ -98,7 +99,7 @@ impl PlaceArgs {
     ///
     /// # Errors
     ///
-    /// The errors of [`BackendArgs::device`].
+    /// Returns the errors of [`BackendArgs::device`].
     pub fn place(&self) -> Result<Place, BackendError> {
         let (kind, gpu) = self.backend.device()?;
         Ok(Place {
@@ -117,7 +118,7 @@ pub struct CheckpointArgs {
     pub checkpoint: Choice,
 }
 
-/// The endings of texts. Some are texts with marks, which are read all the same.
+/// The file endings of texts. Files with markup are read as plain text.
 pub const TEXTS: [&str; 11] = [
     "txt", "md", "jsonl", "gz", "zst", "parquet", "csv", "tsv", "json", "html", "xml",
 ];
@@ -143,8 +144,8 @@ impl DataArgs {
     ///
     /// # Errors
     ///
-    /// A path that does not exist; a tokenizer whose size is not a number; an option for a field that an assignment
-    /// sets.
+    /// Returns an error if a path does not exist, if the size of a tokenizer is not a number, or if an assignment sets
+    /// the field of an option.
     pub fn apply(&self, config: &mut DataConfig, set: &[String]) -> Result<(), ConfigError> {
         if let Some(name) = &self.data {
             // For images, `--data` only gives their place.
@@ -154,7 +155,7 @@ impl DataArgs {
             };
             refuse_doubled("--data", field, set)?;
             let is_known = ["tinyshakespeare", "synthetic"].contains(&name.as_str());
-            // A link to nothing is told when it is opened.
+            // A dangling link is reported when it is opened.
             if !is_known && !exists(name.as_ref()) && !Path::new(name).is_symlink() {
                 let meant = did_you_mean(name, ["tinyshakespeare", "synthetic"].iter());
                 let problem = format!(
@@ -236,7 +237,7 @@ pub(crate) fn exists(path: &Path) -> bool {
 ///
 /// # Errors
 ///
-/// The option and the assignment.
+/// Returns an error with the option and the assignment.
 pub fn refuse_doubled(option: &str, field: &str, set: &[String]) -> Result<(), ConfigError> {
     let field = names_of(field);
     let is_same = |set: &&String| names_of(set).iter().zip(&field).all(|(a, b)| a == b);

@@ -32,12 +32,12 @@ pub struct CompareArgs {
 }
 
 impl CompareArgs {
-    /// Trains models, by name, prints a table and writes a report. `models` makes them with the assignments of `--set`.
-    /// `command` is the command that repeats the comparison.
+    /// Trains the named models, prints a table and writes a report. `models` makes them with the assignments of
+    /// `--set`. `command` is the command that repeats the comparison.
     ///
     /// # Errors
     ///
-    /// The errors of `models` and of [`compare`], and options that do not fit the models.
+    /// Returns the errors of `models` and of [`compare`], and an error if an option does not fit the models.
     pub fn run<C: ModelConfig, E: From<Error>>(
         &self,
         models: impl FnOnce(&[String]) -> Result<Vec<(String, RunConfig<C>)>, E>,

@@ -38,7 +38,7 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
     ExitCode::from(if fault == Fault::Input { 2 } else { 1 })
 }
 
-/// Gives an error the remedies that the running command has.
+/// Adds the remedies of the running command to an error.
 fn set_remedies(error: &mut anyhow::Error) {
     let Some(error) = of_run(error) else { return };
     let mut arguments = arguments();
@@ -68,7 +68,7 @@ pub fn of_run(error: &mut anyhow::Error) -> Option<&mut RunError> {
     }
 }
 
-/// Returns the options by which the running command sets its output.
+/// Returns the options that set the place of the running command's output.
 fn place() -> Option<&'static str> {
     let command = arguments().next().unwrap_or_default();
     match command.as_str() {
@@ -84,7 +84,7 @@ fn place() -> Option<&'static str> {
     }
 }
 
-/// Returns what an error is the fault of.
+/// Returns the origin of an error: the input or the machine.
 fn fault(error: &anyhow::Error) -> Fault {
     let known: [Option<&dyn Blame>; 6] = [
         error.downcast_ref::<Error>().map(|it| it as _),
@@ -124,7 +124,7 @@ const TOGETHER: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 ///
-/// If signals cannot be caught.
+/// Returns an error if signals cannot be caught.
 pub fn stop_on_signal() -> Result<Interrupter, Error> {
     let interrupter = Interrupter::new();
     let (switch, mut first) = (interrupter.clone(), None);

@@ -32,12 +32,12 @@ pub(crate) use given::check_is_here;
 
 pub use source::{Source, chosen_scale};
 
-/// Whether a command that was stopped before its first result keeps the report in this directory: an earlier one may
-/// have results, with other settings. Says so.
+/// Whether `directory` has an earlier report, which a command that was stopped before its first result must keep.
+/// Prints a note if it has.
 ///
 /// # Errors
 ///
-/// If the line cannot be printed.
+/// Returns an error if the line cannot be printed.
 pub(crate) fn keeps_report(directory: &Path) -> Result<bool, Error> {
     let report = directory.join(REPORT);
     let is_kept = report.exists();
@@ -51,7 +51,7 @@ pub(crate) fn keeps_report(directory: &Path) -> Result<bool, Error> {
     Ok(is_kept)
 }
 
-/// Describes an experiment that begins, such as `RMT against a transformer, scale cpu`.
+/// Describes an experiment at its beginning, such as `RMT against a transformer, scale cpu`.
 fn begun<C>(experiment: &Experiment<C>, scale: &str) -> String {
     let mut text = experiment.title.clone();
     if !scale.is_empty() {
@@ -95,9 +95,9 @@ struct Program {
 /// Options of an experiment.
 #[derive(Args, Debug)]
 pub struct ExperimentArgs {
-    /// The scale, of an experiment that has several. The zoo's experiments have smoke (seconds), cpu (from minutes to
-    /// two hours on two cores with `--jobs 2`, several seeds) and paper (as published, for GPUs) [default: smoke, or
-    /// else the first one]
+    /// The scale, if the experiment has several. The zoo's experiments have smoke (seconds), cpu (from minutes to two
+    /// hours on two cores with `--jobs 2`, several seeds) and paper (as published, for GPUs) [default: smoke, or else
+    /// the first one]
     #[arg(long, value_name = "SCALE")]
     scale: Option<String>,
     /// The number of seeds, except for runs that have their own [default: the number in the experiment's file]
@@ -120,16 +120,16 @@ pub struct ExperimentArgs {
     /// Only check the experiment and list its runs
     #[arg(long, conflicts_with_all = ["force", "publish", "only_try"])]
     check: bool,
-    /// Train nothing to its end: make two steps with every model at its full shape, on one sequence at a time, and
-    /// compare the memory used with an estimate
+    /// Make only two steps with every model at its full shape, on one sequence at a time, and compare the memory used
+    /// with an estimate
     #[arg(long = "try", conflicts_with_all = ["force", "publish"])]
     only_try: bool,
     /// Also write the tables and charts to this directory, as NAME.md and NAME-1.svg, …, and the results of every run,
     /// as NAME.json
     #[arg(long, value_name = "DIR")]
     publish: Option<PathBuf>,
-    /// Do not train runs whose results are in NAME.json of this directory, which --publish has written there, perhaps on
-    /// another machine; with --force, train them all the same
+    /// Skip runs whose results --publish has written to NAME.json in this directory, perhaps on another machine; with
+    /// --force, train them anyway
     #[arg(long, value_name = "DIR", conflicts_with_all = ["check", "only_try"])]
     results: Option<PathBuf>,
     /// Show the dashboard of every run as it trains [default: a line for each run]
@@ -173,7 +173,8 @@ impl ExperimentArgs {
     ///
     /// # Errors
     ///
-    /// The errors of [`run_experiment`](residual_zoo_lab::run_experiment), and options that do not fit the experiment.
+    /// Returns the errors of [`run_experiment`](residual_zoo_lab::run_experiment), and an error if an option does not
+    /// fit the experiment.
     pub fn run<C: ModelConfig>(
         &self,
         source: &Source,

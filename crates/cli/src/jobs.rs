@@ -35,7 +35,7 @@ impl JobsArgs {
     ///
     /// # Errors
     ///
-    /// If the user asked for both.
+    /// Returns an error if the user asked for both.
     pub(super) fn check_watch(&self, watch: bool) -> Result<(), ConfigError> {
         if !watch || self.jobs == 1 {
             return Ok(());
@@ -59,11 +59,11 @@ impl JobsArgs {
     }
 
     /// Trains `runs` with several processes, if the user asked for that, until everything is trained or the user stops.
-    /// The remaining work is quick. With `--force`, `forget` deletes the earlier runs first.
+    /// The caller then only collects the results. With `--force`, `forget` deletes the earlier runs first.
     ///
     /// # Errors
     ///
-    /// If the memory cannot be estimated, or a process cannot be started.
+    /// Returns an error if the memory cannot be estimated, or if a process cannot be started.
     pub(super) fn share<C: ModelConfig>(
         &self,
         runs: &[PlannedRun<C>],
@@ -94,7 +94,7 @@ impl JobsArgs {
                 "this machine has {cores} cores, so it trains {cores} runs at a time"
             ))?;
         }
-        // Shows the preparation of the data, and their errors, once rather than in each process.
+        // Prepares the data here, so that progress and errors are shown once rather than in each process.
         open_data(runs, options)?;
         options.were_opened = true;
         if std::mem::take(&mut options.force) {
@@ -127,7 +127,7 @@ fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<
     let Some(peaks) = trial.peaks(options.backend, options.gpu)? else {
         return Ok(usize::MAX);
     };
-    // Each process takes at least as much beside its model as this one has now.
+    // Beside its model, each process takes at least as much memory as this process has now.
     let each = trial
         .whole(&peaks)
         .saturating_add(own_memory().unwrap_or(0));

@@ -34,8 +34,8 @@ fn unknown_ops() -> Option<String> {
 /// Prepares this process. A program must call this first.
 ///
 /// The program starts again, in the same process, with the settings with which it runs fastest. Settings of the user
-/// stay. There is no safe function for most of these settings, and no function at all for the others. If the program
-/// cannot start again, it continues as it is. It ends if `RESIDUAL_ZOO_OPS` has an unknown value.
+/// are kept. There is no safe function for most of these settings, and no function at all for the others. If the
+/// program cannot start again, it continues as it is. It ends if `RESIDUAL_ZOO_OPS` has an unknown value.
 pub fn start() {
     if let Some(problem) = unknown_ops() {
         warn(&problem);

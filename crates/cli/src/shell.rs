@@ -49,7 +49,7 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
-/// Quotes the path of a run for a shell, so that it is not an option.
+/// Quotes the path of a run for a shell. A path that begins with a hyphen is not taken for an option.
 pub fn quoted_path(path: &Path) -> String {
     let path = path.to_string_lossy();
     match path.starts_with('-') {

@@ -65,7 +65,7 @@ impl SweepArgs {
     ///
     /// # Errors
     ///
-    /// Options that do not fit the experiment, and the errors of [`Experiment::run_sweep`].
+    /// Returns an error if an option does not fit the experiment, and the errors of [`Experiment::run_sweep`].
     pub fn run<C: ModelConfig>(
         &self,
         mut experiment: Experiment<C>,

@@ -12,12 +12,12 @@ use residual_zoo_system::{harmless, output, terminal};
 ///
 /// # Errors
 ///
-/// If the line cannot be written.
+/// Returns an error if the line cannot be written.
 pub fn print(text: &str) -> Result<(), Error> {
     write(&format!("{}\n", harmless(text)))
 }
 
-/// Formats a table as text. If standard output is a terminal, the table is no wider.
+/// Formats a table as text, no wider than the terminal if standard output is one.
 pub fn fitted(table: &Table) -> String {
     match terminal::output_columns() {
         Some(columns) => table.fit(columns),

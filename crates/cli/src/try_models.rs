@@ -13,18 +13,19 @@ use crate::{print, write};
 
 const MEBIBYTE: f64 = (1 << 20) as f64;
 
-/// Makes two steps with every model, on one sequence at a time, and compares the peak of memory with the estimate.
-/// Skips a model that is estimated not to fit.
+/// Trains every model for two steps, on one sequence at a time, and compares the peak memory with the estimate. Skips a
+/// model that is estimated not to fit.
 pub(super) fn try_models<C: ModelConfig>(
     planned: &[PlannedRun<C>],
     kind: BackendKind,
     gpu: Option<usize>,
 ) -> Result<(), Error> {
     print(
-        "memory in MiB: the whole as the paper trains; estimate and tried on one sequence at a \
-         time.\nWhole and estimate are extrapolated from one and two layers and sequences, and are at \
-         least\nthe weights, gradients and moments. They are too low if a deep model takes most memory \
-         at\nanother point of a step. Off is the estimate against what was taken, in percent.",
+        "Memory in MiB. The whole is estimated for the paper's batch size; estimate and tried are for \
+         one\nsequence. Whole and estimate are extrapolated from one and two layers and sequences, and \
+         are at\nleast the size of weights, gradients and moments. They are too low if a deep model \
+         reaches its peak\nat another point of a step. Off is the difference between estimate and \
+         tried, in percent.",
     )?;
     print(&format!(
         "{:<44} {:>10} {:>10} {:>10} {:>10} {:>7}",
@@ -79,7 +80,7 @@ fn try_model<C: ModelConfig>(
     let Some(peaks) = trial.peaks(kind, gpu)? else {
         trial.take(kind, gpu)?;
         print(&format!(
-            " two steps were made; backend `{kind}` does not tell its memory here"
+            " two steps ran; backend `{kind}` does not report its memory here"
         ))?;
         return Ok(true);
     };

@@ -11,12 +11,11 @@ use residual_zoo_system::console::warn;
 
 use crate::{TEXTS, arguments, quoted, report};
 
-/// Parses the options of a program. Returns an exit code if they are wrong or only ask for help. An error quotes
-/// arguments, so it is printed without control characters.
+/// Parses the options of a program. An error quotes arguments, so it is printed without control characters.
 ///
 /// # Errors
 ///
-/// The exit code.
+/// Returns an exit code if the options are wrong or only ask for help.
 pub fn options<P: clap::Parser>() -> Result<P, ExitCode> {
     let command = with_negative_numbers(P::command());
     let parsed = command.try_get_matches();
@@ -81,8 +80,8 @@ fn tip(error: &clap::Error) -> Option<String> {
     }
 }
 
-/// Lets options have negative numbers, so that their own parsers can refuse these. Otherwise clap calls -1 an unexpected
-/// argument.
+/// Lets options have negative numbers, so that their own parsers can refuse these. Otherwise clap calls -1 an
+/// unexpected argument.
 fn with_negative_numbers(command: clap::Command) -> clap::Command {
     let command =
         command.mut_args(

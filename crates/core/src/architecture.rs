@@ -68,7 +68,7 @@ impl Vocabulary {
         Self { reads, outputs }
     }
 
-    /// A vocabulary of images of a `size` in `classes` classes.
+    /// A vocabulary of images of this `size`, in `classes` classes.
     pub fn of_images(size: ImageSize, classes: usize) -> Self {
         Self {
             reads: Reads::Images(size),
@@ -137,7 +137,7 @@ pub trait Architecture:
     /// The sizes of the model.
     fn shape(&self) -> Shape;
 
-    /// The streams of the model, from the input on; by default one. Together they have all layers. The layers of a
+    /// The streams of the model, from the input on; by default one. Together they contain all layers. The layers of a
     /// stream have the same cost.
     fn streams(&self) -> Vec<StreamSize> {
         let Shape { width, n_layer, .. } = self.shape();

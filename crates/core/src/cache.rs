@@ -98,8 +98,8 @@ impl<C: Cache> Cache for Vec<C> {
     }
 }
 
-/// Number of positions that each row of a batch has seen, as pairs of a number of rows and their positions. An empty
-/// list means that no row has seen a position.
+/// Number of positions that each row of a batch has seen, as pairs `(rows, positions)`. An empty list means that no row
+/// has seen a position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen(Vec<(usize, usize)>);
 

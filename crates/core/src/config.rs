@@ -19,7 +19,7 @@ pub struct ConfigError {
     pub problem: String,
 }
 
-/// Puts a name between backticks, unless it has some itself.
+/// Puts a name between backticks, unless it contains backticks.
 fn quoted(name: &str) -> String {
     match name.contains('`') {
         true => name.into(),
@@ -36,7 +36,7 @@ impl ConfigError {
         }
     }
 
-    /// Prefixes the path of the field by `outer`.
+    /// Prefixes the path of the field with `outer`.
     pub fn within(self, outer: &str) -> Self {
         Self {
             field: format!("{outer}.{}", self.field),
@@ -44,7 +44,7 @@ impl ConfigError {
         }
     }
 
-    /// Prefixes the path of the field by the name of its file.
+    /// Prefixes the path of the field with the name of its file.
     pub fn in_file(self, path: &Path) -> Self {
         Self {
             field: format!("{}: {}", path.display(), self.field),
@@ -53,7 +53,7 @@ impl ConfigError {
     }
 }
 
-/// The config of a language model, and all that the trainer knows of a model.
+/// The config of a model, and everything that the trainer knows about a model.
 pub trait ModelConfig:
     Transfer + Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
@@ -84,13 +84,13 @@ pub trait ModelConfig:
     /// Sizes of the model. The dropout is above 0 if a forward pass under autodiff draws random numbers.
     fn shape(&self) -> Shape;
 
-    /// Puts the modules of a valid config together, without drawing weights; use [`build`](Self::build) for a model
-    /// with weights. All models of a config may differ only in float parameters, because validation assembles a model
-    /// and gives it the parameters of the trained one.
+    /// Assembles the modules of a valid config, without drawing weights; use [`build`](Self::build) for a model with
+    /// weights. Models of the same config may differ only in float parameters, because validation assembles a model and
+    /// gives it the parameters of the trained one.
     fn assemble<B: Backend>(&self, vocabulary: Vocabulary, device: &B::Device) -> Self::Model<B>;
 
     /// Counts the trained parameters and the FLOPs of the model that [`build`](Self::build) makes. FLOPs are per token
-    /// at full context and include the logits of every token, also in a classifier, which reads only the last. Each
+    /// at full context. They include the logits of every token, even in a classifier, which reads only the last. Each
     /// connection counts all streams that it can read, although fewer exist near the input.
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost;
 
@@ -146,7 +146,7 @@ pub trait ModelConfig:
     }
 }
 
-/// Draws every parameter now. Burn 0.21 draws a parameter at its first use, so clones that are made before then each
+/// Draws every parameter now. Burn 0.21 draws a parameter at its first use, so clones made before that use would each
 /// draw their own values.
 pub fn materialise<B: Backend, M: Module<B>>(model: &M) {
     model.num_params();

@@ -57,8 +57,8 @@ pub fn alone() -> MutexGuard<'static, ()> {
 /// 7. The number of trainable parameters equals the count of the config.
 /// 8. The class logits are the logits of the last position.
 /// 9. The model without autodiff gives the same logits.
-/// 10. With [recomputed](crate::recompute) activations, the loss is the same, to the bit where operations are not
-///     fused, and so are the gradients up to rounding.
+/// 10. With [recomputed](crate::recompute) activations, the loss is the same, bit for bit where operations are not
+///     fused. The gradients are the same up to rounding.
 ///
 /// Waits for its [turn](alone).
 ///
@@ -86,8 +86,8 @@ where
     recomputes_what_it_computed::<B, C>(&model, Recompute::Every(1), &sample);
 }
 
-/// Checks a model of images of a `size` built by `config`, which must have no dropout. Logits must be finite and
-/// `[batch, 1, classes]`, and every part of the image must affect them. Properties 3 to 5, 7, 9 and 10 of [`check`]
+/// Checks an image model built by `config`, which must have no dropout, on images of this `size`. Logits must be finite
+/// and `[batch, 1, classes]`, and every part of the image must affect them. Properties 3 to 5, 7, 9 and 10 of [`check`]
 /// must hold too.
 ///
 /// # Panics
@@ -115,8 +115,8 @@ where
     }
 }
 
-/// Draws all trained parameters of a model again. The numbers depend only on `seed`, whereas all threads share the
-/// random generator of the backend, so its draws would depend on other tests.
+/// Draws all trained parameters of a model again. The numbers depend only on `seed`. Draws from the backend's random
+/// generator, which all threads share, would depend on other tests.
 pub fn redrawn<B: Backend, M: Module<B>>(model: M, from: Distribution, seed: u64) -> M {
     let mut weights = params::export(&model);
     for (name, drawn) in drawn(&model, from, seed) {
@@ -175,7 +175,7 @@ where
     params::import(model, weights).expect("tensors of the same config")
 }
 
-/// Checks the properties that models of text and of images share.
+/// Checks the properties that language models and image models share.
 fn behaves<B, C>(
     config: &C,
     vocabulary: Vocabulary,
@@ -357,7 +357,7 @@ where
 {
     let (loss, all) = gradients::<B, C>(model, None, sample);
     let (other_loss, other) = gradients::<B, C>(model, Some(cut), sample);
-    // A backend that fuses operations sums in another order where it does not keep an activation.
+    // A backend that fuses operations sums in another order if it does not keep an activation.
     let device = sample.targets.device();
     let tolerance = match B::name(&device).contains("fusion") {
         true => 1e-6 * loss.abs(),
@@ -449,7 +449,7 @@ fn decodes_as_it_reads<B: Backend>(model: &impl LanguageModel<B>, device: &B::De
     );
 }
 
-/// Checks that rows that began at different times continue as each would alone.
+/// Checks that rows that began at different times continue as each row would alone.
 fn joins_rows<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
     let ids = ids(BATCH, TIME, device);
     let prompt = |row: usize, time: usize| ids.clone().narrow(0, row, 1).narrow(1, 0, time);

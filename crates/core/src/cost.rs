@@ -28,8 +28,8 @@ impl Params {
 /// whole context, not the causal half. This is the convention of Chowdhery et al., "PaLM" (2022), appendix B, and of
 /// most reports of model FLOPs utilisation. A table look-up is free; the unembedding product counts.
 ///
-/// Sums and products of costs saturate at `usize::MAX`, so that a model that fits on no machine is refused. Formulas of
-/// one part need no such care, because [`check::sizes`](crate::check::sizes) bounds every size.
+/// Sums and products of costs saturate at `usize::MAX`, so that a model that fits on no machine is refused. Formulas
+/// for one part cannot overflow, because [`check::sizes`](crate::check::sizes) bounds every size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Parameters.
@@ -75,8 +75,8 @@ impl Cost {
         Self::flops(4) * context * width
     }
 
-    /// The cost of applying this part `times` times: the FLOPs multiply, the parameters are shared. The product with
-    /// a number is the cost of that many parts.
+    /// The cost of applying this part `times` times: FLOPs are multiplied, and parameters are shared. A cost multiplied
+    /// by a number is the cost of that many separate parts.
     pub fn applied(self, times: usize) -> Self {
         Self {
             params: self.params,

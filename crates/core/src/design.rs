@@ -26,15 +26,15 @@ pub trait Design:
     /// Names the first invalid field.
     fn validate(&self, on: &Sites) -> Result<(), ConfigError>;
 
-    /// Requirements on a surrounding model that updates the stream `updates` times; by default those of plain
-    /// connections.
+    /// Requirements on a surrounding model that updates the stream `updates` times; by default, the requirements of
+    /// plain connections.
     fn frame(&self, updates: usize) -> Frame {
         let _ = updates;
         Frame::default()
     }
 
-    /// Whether trained weights of the design `before` fit this one; by default, if both are equal. A design ignores
-    /// fields that only set initial weights.
+    /// Whether trained weights of the design `before` fit this one; by default, whether both are equal. A design
+    /// ignores fields that only set initial weights.
     fn continues(&self, before: &Self) -> bool {
         self == before
     }
@@ -159,7 +159,7 @@ impl Sites {
     }
 }
 
-/// Properties of the model that its layers read: the requirements of its connections, and its input.
+/// Properties of a model that its layers depend on: the requirements of its connections, and its input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Frame {
     /// The images that the model reads; `None` if it reads token ids.
@@ -174,13 +174,13 @@ pub struct Frame {
     pub inner: f64,
     /// The factor of the initial projections to the stream.
     pub output: f64,
-    /// Whether initial projections to the stream shrink with depth, in architectures that do so with plain
+    /// Whether initial projections to the stream shrink with depth, in architectures that shrink them for plain
     /// connections.
     pub by_depth: bool,
 }
 
 impl Default for Frame {
-    /// The frame of a model of text with plain connections.
+    /// The frame of a language model with plain connections.
     fn default() -> Self {
         Self {
             image: None,

@@ -155,7 +155,7 @@ impl<B: Backend> Embeddings<B> for TokenEmbeddings<B> {
     }
 }
 
-/// Multiplies x by `factor`, without an operation if it is 1.
+/// Multiplies x by `factor`; returns x itself if the factor is 1.
 pub fn scaled<B: Backend>(x: Tensor<B, 3>, factor: f64) -> Tensor<B, 3> {
     match factor == 1.0 {
         true => x,
@@ -181,7 +181,7 @@ pub fn add_positions<B: Backend>(x: Tensor<B, 3>, positions: Tensor<B, 3>) -> Te
     if positions.dims()[0] > 1 {
         return x + positions;
     }
-    // Flex adds one row to all rows of a matrix ten times as fast as one matrix to several.
+    // Flex adds one row to all rows of a matrix ten times as fast as it adds one matrix to several.
     let x = x.reshape([batch, time * width]) + positions.reshape([1, time * width]);
     x.reshape([batch, time, width])
 }

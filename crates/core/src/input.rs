@@ -66,7 +66,7 @@ pub struct ImageSize {
 }
 
 impl From<[usize; 3]> for ImageSize {
-    /// Converts channels, height and width.
+    /// Converts `[channels, height, width]`.
     fn from([channels, height, width]: [usize; 3]) -> Self {
         Self {
             channels,

@@ -13,15 +13,15 @@
 //! | ids to stream, stream to logits | [`Embeddings`], in most models [`TokenEmbeddings`] |
 //! | `Embeddings` and a `ResidualBlock` | [`Decoder`], a [`LanguageModel`] |
 //! | a config | [`Architecture`] builds the parts of a model, [`ModelConfig`] a whole model |
-//! | growing, merging, tuning, rates of parameters | [`Transfer`] |
+//! | growing, merging, tuning, learning rates of parameters | [`Transfer`] |
 //! | token ids or images | [`Input`] |
 //! | the state of an incremental pass | [`Cache`] |
 //! | the check of token ids | [`token_ids`] |
 //!
-//! [`autodiff`] has the gradients of a model, [`mup`] the initialisation and learning rates of μP, [`ops`] the
+//! [`autodiff`] sums the gradients of a model. [`mup`] has the initialisation and learning rates of μP, and [`ops`] the
 //! operations that architectures share. [`recompute`] runs layers again in the backward pass instead of keeping their
-//! activations. [`statistics`] updates running statistics, such as the means of a batch norm. [`params`] lists,
-//! exports and imports parameters by name. [`Cost`] counts parameters and FLOPs.
+//! activations. [`statistics`] updates running statistics, such as the means of a batch norm. [`params`] lists, exports
+//! and imports parameters by name. [`Cost`] counts parameters and FLOPs.
 
 #![forbid(unsafe_code)]
 

@@ -11,8 +11,8 @@ use crate::{Cache, Input, ResidualBlock, Seen, Stream, recompute};
 /// # Panics
 ///
 /// If an id is outside the vocabulary or a sequence is longer than the context, methods can panic. Check ids with
-/// [`token_ids`](crate::token_ids) where they enter a program. A model of text panics on images, and a model of images
-/// on ids.
+/// [`token_ids`](crate::token_ids) where they enter a program. A language model panics on images, and an image model on
+/// ids.
 pub trait LanguageModel<B: Backend>: Module<B> + ModuleDisplay {
     /// The state of an incremental pass.
     type Cache: Cache;
@@ -87,7 +87,7 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
         };
         let mut x = recompute::run(&self.embeddings, vec![], move |embeddings, _| {
             recompute::seed_dropout::<B>(&input.device());
-            // Widened here, so that this part of a recording returns x_0 in f32 also in a bf16 pass.
+            // Widens x_0 here, so that this part of a recording returns f32 even in a bf16 pass.
             vec![widen(match input.clone() {
                 Input::Ids(ids) => embeddings.embed(ids, &seen),
                 Input::Images(images) => embeddings.embed_images(images),

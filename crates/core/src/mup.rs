@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::{ConfigError, check};
 
 /// μP: settings that are tuned on a base model hold for wider models. Tables start with the standard deviation σ,
-/// hidden weights with σ / √fan_in, and a separate unembedding with 0. The learning rate of hidden weights falls as 1
-/// / fan_in.
+/// hidden weights with σ / √fan_in, and a separate unembedding with 0. The learning rate of hidden weights falls as 1 /
+/// fan_in.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mup<S> {
@@ -55,8 +55,8 @@ impl Scaled {
         self.base as f64 / self.now as f64
     }
 
-    /// The factor of the learning rate of parameter `name`. `hidden` pairs the suffix of each hidden weight's name
-    /// with the number of features that it reads; all other parameters have 1.
+    /// The factor of the learning rate of parameter `name`. `hidden` pairs the suffix of each hidden weight's name with
+    /// the number of features that it reads; all other parameters have the factor 1.
     pub fn rate_of(name: &str, hidden: &[(&str, Self)]) -> f64 {
         let found = hidden.iter().find(|(end, _)| name.ends_with(end));
         found.map_or(1.0, |(_, fan_in)| fan_in.rate())
@@ -79,7 +79,7 @@ impl<S> Mup<S> {
         self.output * fan_in.rate()
     }
 
-    /// Checks the multipliers, and that no `base` size, given with its field, is 0.
+    /// Checks the multipliers, and that no size in `base`, which pairs fields with sizes, is 0.
     ///
     /// # Errors
     ///

@@ -27,8 +27,8 @@ pub enum Role {
 }
 
 impl Role {
-    /// The role of the parameter at `path`. It follows from the module that owns the parameter, then from whether the
-    /// parameter is in the embeddings, then from its rank. The map from image patches to the stream and the first
+    /// The role of the parameter at `path`. The role depends on the module that owns the parameter, then on whether the
+    /// parameter is in the embeddings, then on its rank. The map from image patches to the stream and the first
     /// convolution are matrices between features.
     fn of(path: &[Segment], rank: usize) -> Self {
         let (owner, field) = path
@@ -65,9 +65,9 @@ pub struct ParamInfo {
     pub name: String,
     /// Burn's key for the gradient of the parameter.
     pub id: ParamId,
-    /// Its shape.
+    /// The shape of the parameter.
     pub shape: Vec<usize>,
-    /// Its purpose.
+    /// The purpose of the parameter.
     pub role: Role,
     /// Whether the parameter gets a gradient.
     pub trainable: bool,
@@ -195,7 +195,7 @@ struct Segment {
     owner: String,
 }
 
-/// The current position of a walk over a model.
+/// The current position in a walk over a model.
 #[derive(Default)]
 struct Path(Vec<Segment>);
 

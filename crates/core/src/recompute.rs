@@ -4,13 +4,13 @@
 //! [`record`] cuts a forward pass into parts: the embeddings, then updates of the stream or layers. Each [part](run)
 //! runs without a graph, and its outputs are leaves of the graph after it. [`Recording::add_gradients`] goes back from
 //! the loss to these leaves. Then it runs each part again with a graph, from the last to the first, and passes the
-//! gradients of its outputs on to its inputs and parameters. A part repeats its dropout.
+//! gradients of its outputs on to its inputs and parameters. The second run of a part repeats its dropout.
 //!
 //! Only one graph exists at a time. In Burn 0.21, a backward pass can free the nodes of another graph that has the
 //! same parameter (`GraphLocator::merge_two` forgets where the first node of a graph is).
 //!
-//! Values equal those of an uncut pass. Gradients do too, to the bit where the backend is deterministic, with one
-//! exception: tensors that several parts read have their gradients summed in another order. Such tensors are the
+//! Values equal the values of an uncut pass. Gradients are equal too, bit for bit on deterministic backends, with one
+//! exception: the gradients of a tensor that several parts read are summed in another order. Such tensors are the
 //! earlier streams of a connection, and the blocks of a recurrence.
 
 use std::any::Any;
@@ -41,12 +41,12 @@ thread_local! {
     static NOW: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
 }
 
-/// All that a backward pass needs besides the graph of the loss.
+/// Everything that a backward pass needs besides the graph of the loss.
 pub struct Recording<B: Backend> {
     /// The seed of dropout.
     seed: Option<u64>,
     seeded: u64,
-    /// Where the pass is cut, if it is.
+    /// The cut of the pass; `None` if it is not cut.
     cut: Option<Recompute>,
     /// Whether each update of the stream is a part.
     updates: bool,
@@ -67,8 +67,8 @@ struct Part<B: Backend> {
     seeded: u64,
 }
 
-/// Records the forward pass `pass`, cut as `cut` says. With a `seed`, the embeddings and each update have their own
-/// dropout seed, which does not depend on `cut`.
+/// Records the forward pass `pass`, cut according to `cut`. With a `seed`, the embeddings and each update have their
+/// own dropout seed, which does not depend on `cut`.
 pub fn record<B: Backend, T>(
     seed: Option<u64>,
     cut: Option<Recompute>,
@@ -81,8 +81,8 @@ pub fn record<B: Backend, T>(
     recording.during(pass)
 }
 
-/// Runs `stream`, the layers of a stream that another stream follows. All of them are cut, because the backward pass
-/// does not begin with them.
+/// Runs `stream`, the layers of a stream that another stream follows. All these layers are cut, because the backward
+/// pass does not begin with them.
 pub fn followed<B: Backend, T>(stream: impl FnOnce() -> T) -> T {
     now(|recording: &mut Recording<B>| recording.followed = true);
     let result = stream();
@@ -101,7 +101,7 @@ pub(crate) fn end<B: Backend, E: Ends<B>>(ends: &E, stream: Stream<B>) -> Tensor
     }
 }
 
-/// Opens the stream of x by `ends`, and updates it by `layers` in turn.
+/// Opens the stream of x with `ends`, and updates it with each of `layers`.
 pub(crate) fn layers<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     ends: &E,
     layers: &[R],
@@ -157,8 +157,8 @@ fn by_updates<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     stream
 }
 
-/// Updates the stream by `update` with the parameters of `module`. This is a part, if each update is a part of this
-/// pass.
+/// Updates the stream by `update` with the parameters of `module`. If this pass is cut at each update, the update is a
+/// part of its own.
 pub fn update<B: Backend, M: Module<B> + 'static>(
     module: &M,
     stream: Stream<B>,
@@ -173,7 +173,7 @@ pub fn update<B: Backend, M: Module<B> + 'static>(
     Stream::of_all(all)
 }
 
-/// Makes each of `parts` a part.
+/// Runs each group of layers in `parts` as a part.
 fn by_layers<'a, B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     ends: &E,
     mut parts: impl Iterator<Item = &'a [R]>,
@@ -240,7 +240,7 @@ pub fn run<B: Backend, M: Module<B> + 'static>(
         "an input of a part is not the result of a part"
     );
     let quiet = module.clone().no_grad();
-    // `detach` alone would keep a leaf a leaf.
+    // `detach` alone would leave a leaf as a leaf, which requires a gradient.
     let quiet_inputs = inputs.iter().cloned();
     let quiet_inputs = quiet_inputs.map(|x| x.detach().set_require_grad(false));
     let quiet_inputs = quiet_inputs.collect();
@@ -262,7 +262,7 @@ pub fn run<B: Backend, M: Module<B> + 'static>(
     outputs
 }
 
-/// Adds a change of a running statistic to the recording of this pass, if there is one.
+/// Adds an update of a running statistic to the recording of this pass, if there is one.
 pub(crate) fn note<B: Backend>(statistic: Statistic<B>) {
     now(|recording: &mut Recording<B>| recording.statistics.push(statistic));
 }
@@ -272,7 +272,7 @@ fn now<B: Backend, T>(f: impl FnOnce(&mut Recording<B>) -> T) -> Option<T> {
     NOW.with_borrow_mut(|now| now.as_mut()?.downcast_mut().map(f))
 }
 
-/// Restores the recording of the surrounding pass, also after a panic.
+/// Restores the recording of the surrounding pass, even after a panic.
 struct Around(Option<Box<dyn Any>>);
 
 impl Drop for Around {
@@ -282,7 +282,7 @@ impl Drop for Around {
 }
 
 impl<B: Backend> Recording<B> {
-    /// Takes the changes of running statistics that the pass noted, in order.
+    /// Takes the updates of running statistics that the pass noted, in order.
     pub fn take_statistics(&mut self) -> Vec<Statistic<B>> {
         std::mem::take(&mut self.statistics)
     }
@@ -329,7 +329,7 @@ impl<B: AutodiffBackend> Recording<B> {
         if parts.is_empty() {
             return add_gradients(gradients, model, sum);
         }
-        // Gradients of the outputs of each part so far. They are complete only when the part has its turn, because
+        // Gradients of the outputs of each part so far. They are complete only when the loop reaches the part, because
         // later parts may read its outputs too.
         let no_gradient = |part: &Part<B>| vec![None; part.outputs.len()];
         let mut of_outputs: Vec<Vec<Option<Tensor<B::InnerBackend, 3>>>> =
@@ -354,7 +354,7 @@ impl<B: AutodiffBackend> Recording<B> {
             let again = Recording::<B>::uncut(seed, part.seeded);
             let (outputs, _) = precision.during(|| again.during(part.again));
             let device = outputs[0].device();
-            // This is a leaf, because the outputs may depend on no leaf.
+            // The sum starts from a leaf, because the outputs may not depend on any leaf.
             let mut product = Tensor::<B, 1>::zeros([1], &device).require_grad();
             for (output, gradient) in outputs.into_iter().zip(of_outputs) {
                 if let Some(gradient) = gradient {

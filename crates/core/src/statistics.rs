@@ -1,9 +1,10 @@
-//! Running statistics: parameters without a gradient that each training pass updates, such as those of a batch norm.
+//! Running statistics: parameters without a gradient that each training pass updates, such as the mean and variance of
+//! a batch norm.
 //!
-//! A module [notes](note) an update during the pass. The trainer takes it from the
+//! A module [notes](note) an update during the pass. The trainer takes the update from the
 //! [`Recording`](crate::recompute::Recording) of the pass and [applies](apply) it after the step. So statistics behave
-//! like weights: a skipped step leaves them unchanged, checkpoints contain them, and recomputation does not update
-//! them twice.
+//! like weights: a skipped step leaves them unchanged, checkpoints contain them, and recomputation does not update them
+//! twice.
 
 use std::collections::HashMap;
 

@@ -22,13 +22,13 @@ impl<B: Backend> Stream<B> {
     /// The stream of x_0 `[batch, time, width]`, which carries no other tensors.
     pub fn new(x: Tensor<B, 3>) -> Self {
         Self {
-            // Embeddings can be products as well.
+            // An embedding can be a product, whose result can be bf16.
             x: widen(x),
             carried: Vec::new(),
         }
     }
 
-    /// Makes the stream of x_i, the first tensor, which carries the others.
+    /// Makes the stream of x_i, the first tensor. The stream carries the other tensors.
     ///
     /// # Panics
     ///
@@ -60,7 +60,7 @@ pub trait Branch<B: Backend>: Module<B> + ModuleDisplay + 'static {
 
     /// x + f(x).
     fn residual(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
-        // No one else holds f(x), so the sum can take its place in memory.
+        // Nothing else holds f(x), so the sum can take its place in memory.
         widen(self.forward(x.clone(), cache)) + x
     }
 

@@ -1,4 +1,4 @@
-//! How the weights of one model become those of another, and which of them are trained.
+//! Transfer of weights from one model to another, and the choice of weights to train.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,7 @@ pub type Tensors = BTreeMap<String, TensorData>;
 /// Uses of trained weights: a model can train a part of them, scale their learning rates, grow from a smaller model,
 /// and be merged with another.
 ///
-/// By default, a model starts from the weights of an equal one and does nothing else; then
-/// `impl Transfer for MyConfig {}` is enough.
+/// By default, a model only starts from the weights of an equal model; then `impl Transfer for MyConfig {}` is enough.
 pub trait Transfer: Sized {
     /// The field that restricts training to a part of the weights, if it is set.
     fn tuned(&self) -> Option<&'static str> {
@@ -27,7 +26,7 @@ pub trait Transfer: Sized {
     }
 
     /// Checks that the weights of a model of config `smaller` can initialise a part of this model, as far as the
-    /// configs tell.
+    /// configs show.
     ///
     /// # Errors
     ///

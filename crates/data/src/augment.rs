@@ -1,4 +1,4 @@
-//! Random changes of training images, besides crops and mirrors.
+//! Random augmentations of training images, besides crops and mirroring.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,11 +30,11 @@ impl Default for RandAugment {
     }
 }
 
-/// The most operations for an image.
+/// Maximum number of operations per image.
 const MOST_OPERATIONS: usize = 100;
-/// The greatest strength.
+/// Maximum strength.
 const STRONGEST: f64 = 10.0;
-/// The colour outside an image, which moves in: the mean of ImageNet.
+/// The colour that moves in from outside an image: the mean of ImageNet.
 const OUTSIDE: [u8; 3] = [124, 116, 104];
 
 impl RandAugment {
@@ -252,7 +252,8 @@ fn equalize(plane: &mut [u8]) {
     plane.iter_mut().for_each(|x| *x = table[usize::from(*x)]);
 }
 
-/// Replaces each value by its mean with its neighbours, in which it has the weight 5 of 13. The border stays.
+/// Replaces each value by a weighted mean over its 3 × 3 neighbourhood, in which the value itself has the weight 5 of
+/// 13. The border stays unchanged.
 fn smooth(planes: &[u8], width: usize) -> Vec<u8> {
     let mut smooth = planes.to_vec();
     let plane = planes.len() / 3;
@@ -310,8 +311,8 @@ fn between(plane: &[u8], (width, height): (usize, usize), x: f64, y: f64) -> u8 
     (row(top) * (1.0 - bottom_share) + row(top + 1.0) * bottom_share) as u8
 }
 
-/// Applies random erasing (Zhong et al., 2017). A rectangle with 2 to 33 % of the area and a ratio between 0.3 and 3.3
-/// becomes the mean of all images, which is 0 in `planes`.
+/// Applies random erasing (Zhong et al., 2017): a rectangle becomes the mean of all images, which is 0 in `planes`. It
+/// has 2 to 33 % of the area and an aspect ratio between 0.3 and 3.3.
 pub(crate) fn erase(planes: &mut [f32], width: usize, draws: &mut RandomNumbers) {
     const TRIES: usize = 10;
     let plane = planes.len() / 3;
@@ -346,8 +347,8 @@ pub(crate) enum Mixing {
 }
 
 impl Mixing {
-    /// Draws a way to mix images of `height` × `width`, with λ from Beta(α, α). `mixup` and `cutmix` are the α of
-    /// either method; 0 turns the method off. If both are on, each has probability ½.
+    /// Draws a way to mix images of `height` × `width`, with λ from Beta(α, α). `mixup` and `cutmix` are the α of these
+    /// methods; 0 turns a method off. If both are on, each has probability ½.
     pub fn draw(
         mixup: f64,
         cutmix: f64,

@@ -1,8 +1,8 @@
 //! The token cache: one directory for each tokenized corpus.
 //!
 //! An entry has `manifest.json`, `tokenizer.json` and shards of tokens: `train-00000.bin`, …, `valid-00000.bin`, …. An
-//! incomplete entry is in a directory `.part-KEY` next to it. If a process is stopped, the next process continues this
-//! directory.
+//! incomplete entry is in a directory `.part-KEY` next to it. If a process is stopped, the next process continues the
+//! entry there.
 
 use std::fs::{self, File};
 use std::io;
@@ -54,8 +54,8 @@ pub(crate) struct PartFacts {
 }
 
 impl Manifest {
-    /// Hashes the fields that decide the tokens, and the checksums of all shards. It reveals files of two entries that
-    /// were mixed.
+    /// Hashes the fields that determine the tokens, and the checksums of all shards. The hash reveals when files of two
+    /// entries were mixed.
     fn bond(&self, checksums: [Vec<u8>; 2]) -> String {
         let fraction = self.valid_fraction.to_le_bytes();
         let parts: [&[u8]; 7] = [
@@ -130,7 +130,7 @@ fn foreign(path: PathBuf) -> DataError {
     DataError::BadShard { path, problem }
 }
 
-/// Reads and verifies the entry `dir`, which must be of this source and validation fraction.
+/// Reads and verifies the entry `dir`, which must have this source and validation fraction.
 ///
 /// `known` is the tokenizer if the caller already has it, so that it is not built twice.
 pub(crate) fn load(
@@ -168,7 +168,7 @@ pub(crate) fn load(
     if manifest.bond(checksums) != manifest.bond {
         return Err(bad(
             &dir.join(MANIFEST),
-            "its shards are those of another entry",
+            "its shards belong to another entry",
         ));
     }
     Ok(Entry {
@@ -220,7 +220,7 @@ impl Work {
     ///
     /// # Errors
     ///
-    /// I/O errors.
+    /// Returns I/O errors.
     pub fn begin(dir: &Path) -> Result<Option<Self>, DataError> {
         let root = dir.parent().unwrap_or(Path::new("."));
         let failed = |e| DataError::io(root, "write", e);
@@ -282,7 +282,7 @@ impl Work {
     ///
     /// # Errors
     ///
-    /// [`DataError::Stopped`].
+    /// Returns [`DataError::Stopped`] if the user stops the process.
     pub fn tokenizer(&self) -> Result<Option<Tokenizer>, DataError> {
         match read_tokenizer(&self.new_entry()) {
             Err(error) if error.is_stop() => Err(error),
@@ -294,7 +294,7 @@ impl Work {
     ///
     /// # Errors
     ///
-    /// I/O errors.
+    /// Returns I/O errors.
     pub fn store_tokenizer(&self, tokenizer: &Tokenizer) -> Result<(), DataError> {
         let path = self.new_entry().join(TOKENIZER);
         files::write_atomically(&path, |file| tokenizer.write_json(file))
@@ -310,7 +310,7 @@ impl Work {
     ///
     /// # Errors
     ///
-    /// I/O errors.
+    /// Returns I/O errors.
     pub fn store(
         &self,
         part: Part,
@@ -333,7 +333,7 @@ impl Work {
     ///
     /// # Errors
     ///
-    /// I/O errors.
+    /// Returns I/O errors.
     pub fn finish(self, mut manifest: Manifest, tokenizer: &Tokenizer) -> Result<Entry, DataError> {
         let (new, old) = (self.new_entry(), self.folder().join("old"));
         let failed = |e| DataError::io(&self.entry, "write", e);

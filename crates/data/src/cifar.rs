@@ -76,14 +76,13 @@ pub struct Cifar {
 }
 
 impl Cifar {
-    /// Reads the test batch and all training batches of CIFAR-10 that exist in `directory`, at least one.
-    /// A batch may have fewer images than the original's 10,000.
+    /// Reads the test batch, and all training batches of CIFAR-10 that exist in `directory`. At least one must exist. A
+    /// batch may have fewer images than the original's 10,000.
     ///
     /// # Errors
     ///
-    /// [`DataError::NoImages`] if there is no training batch, [`DataError::NotFound`] if the test
-    /// batch is missing, [`DataError::BadImages`] and [`DataError::BadLabel`] for an invalid
-    /// batch; I/O errors.
+    /// Returns [`DataError::NoImages`] if there is no training batch, [`DataError::NotFound`] if the test batch is
+    /// missing, and [`DataError::BadImages`] or [`DataError::BadLabel`] for an invalid batch. Also returns I/O errors.
     pub fn open(directory: &Path) -> Result<Self, DataError> {
         fs::metadata(directory).map_err(|e| DataError::io(directory, "read", e))?;
         let mut train = Images::empty(1, SIZE);
@@ -108,7 +107,8 @@ impl Cifar {
     ///
     /// # Errors
     ///
-    /// [`DataError::NotFound`], [`DataError::BadImages`], [`DataError::BadLabel`]; I/O errors.
+    /// Returns [`DataError::NotFound`] if a file is missing, and [`DataError::BadImages`] or [`DataError::BadLabel`] if
+    /// it is invalid. Also returns I/O errors.
     pub fn open_100(directory: &Path) -> Result<Self, DataError> {
         let read = |name: &str| {
             let mut images = Images::empty(2, SIZE);
@@ -129,7 +129,7 @@ impl Images {
     ///
     /// # Panics
     ///
-    /// If `i` is out of bounds.
+    /// Panics if `i` is out of bounds.
     pub fn grey(&self, i: usize, values: &mut Vec<u32>) {
         let (red, rest) = self.values(i).split_at(PIXELS);
         let (green, blue) = rest.split_at(PIXELS);
@@ -137,7 +137,7 @@ impl Images {
         values.extend(colours.map(|((&r, &g), &b)| luma(r, g, b)));
     }
 
-    /// Appends the images of the file `path`. Labels are below `classes`.
+    /// Appends the images of the file `path`. Their labels must be below `classes`.
     fn read(&mut self, path: &Path, classes: usize) -> Result<(), DataError> {
         let batch = files::read_file(path)?;
         let size = self.record_size();

@@ -18,7 +18,7 @@ pub struct DataConfig {
     pub source: Source,
     /// The tokenizer.
     pub tokenizer: TokenizerConfig,
-    /// The fraction of the text, at its end, for validation; above 0 and below 1.
+    /// The fraction of the text, at its end, that is used for validation; above 0 and below 1.
     pub valid_fraction: f64,
     /// The field with the text in the objects of a JSONL file.
     pub text_field: String,
@@ -47,7 +47,7 @@ impl DataConfig {
     ///
     /// # Errors
     ///
-    /// [`DataError::InvalidConfig`].
+    /// Returns [`DataError::InvalidConfig`] for the first invalid field.
     pub fn validate(&self) -> Result<(), DataError> {
         if !(self.valid_fraction > 0.0 && self.valid_fraction < 1.0) {
             return Err(DataError::InvalidConfig {

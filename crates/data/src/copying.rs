@@ -21,7 +21,7 @@ const NOISE: u32 = LETTERS;
 /// The token id that asks for the next symbol.
 const RECALL: u32 = LETTERS + 1;
 
-/// The most tokens of a kind in a sequence, far more than a model reads.
+/// Maximum number of tokens of each kind in a sequence, far more than a model reads.
 const MOST_TOKENS: usize = 1 << 24;
 
 /// A copy task.
@@ -67,7 +67,7 @@ impl CopyConfig {
         noise.min(self.most_noise.unwrap_or(self.noise))
     }
 
-    /// Returns the last level of the curriculum, which is the first with the maximum of noise.
+    /// Returns the last level of the curriculum, which is the first with the maximum noise.
     pub fn last_level(&self) -> usize {
         let most = self.noise_at(usize::MAX);
         (0..usize::BITS as usize)
@@ -79,7 +79,7 @@ impl CopyConfig {
     ///
     /// # Errors
     ///
-    /// [`DataError::InvalidConfig`].
+    /// Returns [`DataError::InvalidConfig`] for the first invalid field.
     pub fn validate(&self) -> Result<(), DataError> {
         let invalid = |field: &str, problem: String| {
             Err(DataError::InvalidConfig {

@@ -51,7 +51,7 @@ impl Corpus {
     ///
     /// # Errors
     ///
-    /// An invalid config; a missing or invalid source or tokenizer; a failed download.
+    /// Returns an error for an invalid config, a missing or invalid source or tokenizer, or a failed download.
     pub fn open(config: &DataConfig) -> Result<Self, DataError> {
         Self::open_with(config, &mut |_, _, _| true)
     }
@@ -60,7 +60,7 @@ impl Corpus {
     ///
     /// # Errors
     ///
-    /// The errors of [`open`](Self::open), and [`DataError::Stopped`] if `progress` stops the work.
+    /// Returns the errors of [`open`](Self::open), and [`DataError::Stopped`] if `progress` stops the work.
     pub fn open_with(config: &DataConfig, progress: OnProgress) -> Result<Self, DataError> {
         Self::open_in(config, OnFailure::InMemory, progress)
     }
@@ -70,7 +70,7 @@ impl Corpus {
     ///
     /// # Errors
     ///
-    /// The errors of [`open_with`](Self::open_with) and of writing.
+    /// Returns the errors of [`open_with`](Self::open_with), and errors of writing.
     pub fn store(config: &DataConfig, progress: OnProgress) -> Result<Self, DataError> {
         Self::open_in(config, OnFailure::Fail, progress)
     }
@@ -202,7 +202,7 @@ impl Corpus {
     ///
     /// # Errors
     ///
-    /// A missing or invalid source.
+    /// Returns an error if the source is missing or invalid.
     pub fn identity_of_text(
         config: &DataConfig,
         tokenizer_fingerprint: &str,

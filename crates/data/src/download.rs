@@ -18,12 +18,12 @@ const PART: u64 = 1 << 16;
 const LENGTH: u64 = 1_115_394;
 const HASH: &str = "5bd8f6749d3cda816828aabf1aebdc595f673de8102e521bbd8369ad4b7917e9";
 
-/// Returns 1.1 MB of Shakespeare's plays, read from `residual-zoo/tinyshakespeare.txt` in the user's cache directory or
-/// else downloaded. The environment variable `ZOO_TINYSHAKESPEARE_URL` overrides the address.
+/// Returns 1.1 MB of Shakespeare's plays, read from `residual-zoo/tinyshakespeare.txt` in the user's cache directory,
+/// or downloaded if it is not there. The environment variable `ZOO_TINYSHAKESPEARE_URL` overrides the address.
 ///
 /// # Errors
 ///
-/// [`DataError::Download`] and [`DataError::Checksum`].
+/// Returns [`DataError::Download`] and [`DataError::Checksum`].
 pub fn tiny_shakespeare(progress: OnProgress) -> Result<String, DataError> {
     let url = std::env::var(URL_VARIABLE).unwrap_or_else(|_| URL.into());
     let bytes = match cache_file() {
@@ -49,11 +49,11 @@ pub(crate) fn cached_shakespeare() -> Option<u64> {
 }
 
 /// Returns the file of `expected_len` bytes with the BLAKE3 hash `expected_hash` (hexadecimal). Reads it from `dest` if
-/// it is there, else downloads it from `url` and, if possible, saves it to `dest`.
+/// it is there. Otherwise downloads it from `url` and, if possible, saves it to `dest`.
 ///
 /// # Errors
 ///
-/// The errors of [`fetch`].
+/// Returns the errors of [`fetch`].
 pub fn fetch_cached(
     url: &str,
     expected_len: u64,
@@ -80,7 +80,7 @@ pub fn fetch_cached(
 ///
 /// # Errors
 ///
-/// [`DataError::Download`] if the request fails, [`DataError::Checksum`] if the file differs.
+/// Returns [`DataError::Download`] if the request fails, and [`DataError::Checksum`] if the file differs.
 pub fn fetch(
     url: &str,
     expected_len: u64,

@@ -39,13 +39,13 @@ pub enum DataError {
         /// The requested path.
         path: PathBuf,
     },
-    /// The path is not a regular file. It is a directory, a pipe, a device or the like.
+    /// The path is not a regular file, but a directory, pipe, device or the like.
     #[error("`{path}` is {}", not_a_file(path))]
     NotAFile {
         /// The requested path.
         path: PathBuf,
     },
-    /// A directory of texts has a symbolic link.
+    /// A directory of texts contains a symbolic link.
     #[error(
         "`{path}` is a symbolic link, which is not followed in a directory of texts; replace it by a copy, or \
          give the texts one by one: `--set 'data.source=Paths([\"a.txt\", \"b.txt\"])'`"
@@ -96,7 +96,7 @@ pub enum DataError {
         /// Offset of the first invalid byte.
         offset: usize,
     },
-    /// A file has another encoding than UTF-8.
+    /// A file has an encoding other than UTF-8.
     #[error(
         "`{path}` is {encoding}, as its {} show; convert it to UTF-8: `iconv -f {encoding} -t UTF-8 < OLD > NEW`",
         match encoding.ends_with("LE") || encoding.ends_with("BE") {
@@ -111,11 +111,11 @@ pub enum DataError {
         encoding: &'static str,
     },
     /// A file is too large to be read as a whole.
-    #[error("`{path}` has more than {} MiB, so it is no config, tokenizer or task", most >> 20)]
+    #[error("`{path}` has more than {} MiB, so it is not a config, tokenizer or task", most >> 20)]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// The most bytes that such a file may have.
+        /// Maximum bytes of such a file.
         most: u64,
     },
     /// A text is packed in an unsupported format, or its name belongs to another format.
@@ -236,7 +236,7 @@ pub enum DataError {
         /// The problem.
         problem: String,
     },
-    /// A file is not a CIFAR file of images.
+    /// A file is not a valid CIFAR file of images.
     #[error("`{path}` is not a valid file of CIFAR: {problem}; unpack the binary archive again")]
     BadImages {
         /// The file.
@@ -368,8 +368,8 @@ pub enum DataError {
     },
 }
 
-/// The input is at fault for a missing, empty, short or invalid file and an invalid config; the machine for failures of
-/// the disk, the network and the cache.
+/// The input is at fault for a missing, empty, short or invalid file or an invalid config. The machine is at fault for
+/// failures of the disk, the network and the cache.
 impl Blame for DataError {
     fn fault(&self) -> Fault {
         match self {
@@ -414,7 +414,7 @@ impl Blame for DataError {
 }
 
 impl DataError {
-    /// Whether the error comes from the token cache, with the entry `dir`, and not from the text.
+    /// Whether the error comes from the token cache that contains the entry `dir`, and not from the text.
     pub(crate) fn is_of_cache(&self, dir: &Path) -> bool {
         let root = dir.parent().unwrap_or(dir);
         match self {

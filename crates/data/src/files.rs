@@ -8,14 +8,13 @@ use crate::DataError;
 use crate::meanwhile::unless_stopped;
 use crate::packed::{Format, error_of_no_text};
 
-/// Returns the bytes of the regular file `path`.
+/// Returns the bytes of the regular file `path`. A read that does not answer is abandoned when the user stops the
+/// process.
 ///
 /// # Errors
 ///
-/// [`DataError::NotFound`]; [`DataError::NotAFile`] for a directory, and for a pipe or a device,
-/// which might never end; I/O errors; [`DataError::Stopped`].
-///
-/// A read that does not answer is abandoned when the user stops the process.
+/// Returns [`DataError::NotFound`], [`DataError::Stopped`] and I/O errors. Also returns [`DataError::NotAFile`] for a
+/// directory, and for a pipe or a device, which might never end.
 pub fn read_file(path: &Path) -> Result<Vec<u8>, DataError> {
     let path = path.to_owned();
     unless_stopped(move || {
@@ -28,7 +27,7 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>, DataError> {
 ///
 /// # Errors
 ///
-/// [`DataError::NotFound`]; [`DataError::NotAFile`]; I/O errors.
+/// Returns [`DataError::NotFound`], [`DataError::NotAFile`] and I/O errors.
 pub fn check_is_file(path: &Path) -> Result<(), DataError> {
     let metadata = fs::metadata(path).map_err(|e| DataError::io(path, "read", e))?;
     match metadata.is_file() {
@@ -39,11 +38,11 @@ pub fn check_is_file(path: &Path) -> Result<(), DataError> {
     }
 }
 
-/// Whether something is at a path.
+/// Whether something exists at a path.
 ///
 /// # Errors
 ///
-/// [`DataError::LinkToNothing`]; [`DataError::LinkLoop`]; I/O errors.
+/// Returns [`DataError::LinkToNothing`], [`DataError::LinkLoop`] and other I/O errors.
 pub fn is_there(path: &Path) -> Result<bool, DataError> {
     match fs::metadata(path).map_err(|e| DataError::io(path, "read", e)) {
         Ok(_) => Ok(true),
@@ -52,18 +51,16 @@ pub fn is_there(path: &Path) -> Result<bool, DataError> {
     }
 }
 
-/// The most bytes of a text file that is read as a whole: a config, a tokenizer or a task.
+/// Maximum bytes of a text file that is read as a whole: a config, a tokenizer or a task.
 const MOST_TEXT: u64 = if cfg!(test) { 1 << 24 } else { 1 << 28 };
 
-/// Returns the text of the regular file `path`, without its byte order mark.
+/// Returns the text of the regular file `path`, without its byte order mark. If the file does not answer, for example
+/// because its network hangs, the read is abandoned when the user stops the process.
 ///
 /// # Errors
 ///
-/// The errors of [`read_file`]; [`DataError::TooLarge`] above 256 MiB; [`DataError::NotUtf8`];
-/// [`DataError::OtherEncoding`]; [`DataError::Stopped`].
-///
-/// If a file does not answer, for example because its network hangs, the read is abandoned when the user stops the
-/// process.
+/// Returns the errors of [`read_file`], and [`DataError::TooLarge`] above 256 MiB. Also returns [`DataError::NotUtf8`]
+/// or [`DataError::OtherEncoding`] if the file is not UTF-8.
 pub fn read_utf8(path: &Path) -> Result<String, DataError> {
     let path = path.to_owned();
     unless_stopped(move || read_text(&path))?
@@ -102,7 +99,8 @@ fn read_text(path: &Path) -> Result<String, DataError> {
 ///
 /// # Errors
 ///
-/// [`DataError::OtherEncoding`] if the file begins with the mark of another encoding, or has its zeros.
+/// Returns [`DataError::OtherEncoding`] if the file begins with the mark of another encoding, or has the zero bytes of
+/// one.
 pub(crate) fn byte_order_mark(path: &Path, start: &[u8]) -> Result<usize, DataError> {
     let encoding = match start {
         [0xef, 0xbb, 0xbf, ..] => return Ok(3),
@@ -128,7 +126,7 @@ fn encoding_of(start: &[u8]) -> Option<&'static str> {
     let has_units_of = |bytes: usize| start.len().is_multiple_of(bytes);
     let characters = start.chunks_exact(4);
     let count = characters.len();
-    // Counts zeros at each of the four places.
+    // Counts the zeros at each of the four positions.
     let zeros: [usize; 4] = characters.fold([0; 4], |zeros, bytes| {
         std::array::from_fn(|place| zeros[place] + usize::from(bytes[place] == 0))
     });

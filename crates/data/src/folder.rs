@@ -25,8 +25,8 @@ use crate::{DataError, one_line};
 /// that a file leaves out has its [`Default`] value.
 ///
 /// A file is JPEG or PNG. As in torchvision's `ImageFolder`, grey values become three equal channels, transparency is
-/// dropped, and the orientation in the metadata of a photograph is not applied. Of values with 16 bits, the upper 8 are
-/// read. One difference: in a grey image with 16 bits, `ImageFolder` turns every value from 256 on into white.
+/// dropped, and the orientation in the metadata of a photograph is not applied. Of 16-bit values, the upper 8 bits are
+/// read. One difference: in a 16-bit grey image, `ImageFolder` turns every value from 256 on into white.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FolderConfig {
@@ -36,12 +36,13 @@ pub struct FolderConfig {
     pub classes: usize,
     /// Height and width of the images that a model reads.
     pub size: usize,
-    /// A training image is a part of the file's image, scaled to `size`. Its share of the area is drawn uniformly
-    /// between these two numbers, and its ratio of width to height between 3/4 and 4/3 (Szegedy et al., "Going deeper
-    /// with convolutions", 2015, section 6).
+    /// Smallest and largest share of a file's area that a training image shows. A training image is a random part of
+    /// the file's image, scaled to `size`. Its share of the area is drawn uniformly between these two numbers, and its
+    /// ratio of width to height between 3/4 and 4/3 (Szegedy et al., "Going deeper with convolutions", 2015, section
+    /// 6).
     pub area: (f64, f64),
     /// Length of the shorter side to which a validation image is scaled before a square of `size` is cut out of its
-    /// middle. The square is cut out first, in whole pixels, and then scaled.
+    /// middle. In practice, the square is cut out first, in whole pixels, and then scaled.
     pub shorter: usize,
 }
 
@@ -59,9 +60,9 @@ impl Default for FolderConfig {
 
 /// Height and width of the largest images that a model can read.
 const LARGEST: usize = 4096;
-/// The most pixels of a file. A decoder takes 3 to 8 bytes per pixel.
+/// Maximum number of pixels in a file. A decoder takes 3 to 8 bytes per pixel.
 const MOST_PIXELS: u64 = 40_000_000;
-/// The most classes.
+/// Maximum number of classes.
 const MOST_CLASSES: usize = 1 << 16;
 /// Number of bad files that an error names.
 const NAMED: usize = 5;
@@ -75,7 +76,7 @@ impl FolderConfig {
     ///
     /// # Errors
     ///
-    /// [`DataError::InvalidConfig`].
+    /// Returns [`DataError::InvalidConfig`] for the first invalid field.
     pub fn validate(&self) -> Result<(), DataError> {
         let wrong = |field: &str, problem: String| {
             Err(DataError::InvalidConfig {
@@ -152,7 +153,7 @@ pub(crate) struct Opened {
     pub valid: Folder,
     /// The names of the classes. White space is replaced by `_`.
     pub names: Vec<String>,
-    /// Names the skipped files, in one line.
+    /// One line for the user about skipped files.
     pub note: Option<String>,
 }
 
@@ -160,8 +161,9 @@ pub(crate) struct Opened {
 ///
 /// # Errors
 ///
-/// Missing directories; a wrong number of classes; a class without an image, or a class of `val` that `train` lacks;
-/// links that lead out of the directory; files that are not images, are truncated or too large. [`DataError::Stopped`].
+/// Returns an error for missing directories, a wrong number of classes, a class without an image, or a class of `val`
+/// that `train` lacks. Also returns an error for links that lead out of the directory, and for files that are not
+/// images, are truncated or too large. Returns [`DataError::Stopped`] if the user stops the process.
 pub(crate) fn open(config: &FolderConfig, progress: OnProgress) -> Result<Opened, DataError> {
     if config.path.as_os_str().is_empty() {
         return Err(DataError::InvalidConfig {
@@ -213,7 +215,7 @@ struct Listing {
     within: PathBuf,
     /// Number of skipped files.
     skipped: usize,
-    /// The first of them, and the reason.
+    /// The first skipped file, and the reason.
     first: Option<(PathBuf, &'static str)>,
 }
 
@@ -243,7 +245,7 @@ impl Listing {
     ) -> Result<Folder, DataError> {
         let root = config.path.join(name);
         if classes.is_empty() {
-            let problem = "has no directories; it needs those of `train`";
+            let problem = "has no directories; it needs the directories of `train`";
             return Err(DataError::pictures(&root, problem));
         }
         let mut files = Vec::new();
@@ -382,8 +384,8 @@ fn check(parts: [&mut Folder; 2], progress: OnProgress) -> Result<(), DataError>
     }
 }
 
-/// Returns the length of a file and its number of pixels, if it begins and ends as a JPEG or PNG image that is not too
-/// large.
+/// Returns the length of a file and its number of pixels. The file must begin and end as a JPEG or PNG image that is
+/// not too large.
 fn header(path: &Path) -> Result<(u64, u64), String> {
     let unread = |e: std::io::Error| format!("cannot be read: {e}");
     let mut file = File::open(path).map_err(unread)?;
@@ -467,7 +469,8 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// A file that was deleted or is damaged. [`DataError::Stopped`].
+    /// Returns an error if the file was deleted or is damaged, and [`DataError::Stopped`] if the user stops the
+    /// process.
     pub fn pixels(
         &self,
         i: usize,
@@ -523,7 +526,7 @@ fn decode(path: &Path) -> Result<RgbImage, DataError> {
     Ok(eight_bits(reader.decode().map_err(damaged)?).into_rgb8())
 }
 
-/// Returns an image with 8 bits per value. Of 16 bits, the upper half counts, as PIL reads colours.
+/// Returns an image with 8 bits per value. Of 16-bit values, the upper half is kept, as PIL does for colours.
 fn eight_bits(image: DynamicImage) -> DynamicImage {
     let upper = |values: Vec<u16>| values.into_iter().map(|value| (value >> 8) as u8).collect();
     let (width, height) = (image.width(), image.height());

@@ -260,13 +260,13 @@ impl Hf {
 }
 
 /// Refuses to learn merges if they would take more memory than is available. `before` and `now` are the bytes of this
-/// process before and after it collected the words. `available` is what it may still take.
+/// process before and after it collected the words. `available` is the number of bytes that it may still use.
 fn check_merges(
     now: Option<u64>,
     before: Option<u64>,
     available: Option<u64>,
 ) -> Result<(), DataError> {
-    /// Factor between the memory of the merges and of the words. Measured: 5 to 6 for random words.
+    /// Ratio of the memory of the merges to the memory of the words. Measured: 5 to 6 for random words.
     const MORE: u64 = 4;
     let (Some(now), Some(before), Some(available)) = (now, before, available) else {
         return Ok(());
@@ -277,8 +277,8 @@ fn check_merges(
     }
     let [needed, available] = [needed, available].map(|bytes| bytes as f64 / f64::from(1 << 30));
     let problem = format!(
-        "the text has so many distinct words that learning merges takes {needed:.1} GiB more, but {available:.1} GiB can be \
-         had; use `--tokenizer bytes`, or a tokenizer.json, such as that of a run on a part of the text"
+        "the text has so many distinct words that learning merges takes {needed:.1} GiB more, but {available:.1} GiB are \
+         available; use `--tokenizer bytes`, or a tokenizer.json, such as from a run on a part of the text"
     );
     Err(DataError::tokenizer("training", problem))
 }

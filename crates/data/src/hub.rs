@@ -19,7 +19,7 @@ use crate::{DataConfig, DataError, TokenizerConfig};
 /// Prefix of addresses.
 const SCHEME: &str = "hf://";
 
-/// An address on the hub, in its parts.
+/// An address on the hub, split into its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Whether the repository is a data set, rather than a model.
@@ -37,7 +37,7 @@ impl Address {
     ///
     /// # Errors
     ///
-    /// An address that is incomplete, or leads out of the repository.
+    /// Returns an error for an address that is incomplete, or leads out of the repository.
     pub fn parse(path: &Path) -> Result<Option<Self>, DataError> {
         let Some(place) = path.to_str().and_then(|path| path.strip_prefix(SCHEME)) else {
             return Ok(None);
@@ -141,11 +141,11 @@ pub fn is_on_hub(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.starts_with(SCHEME))
 }
 
-/// Checks the addresses of `config` without network.
+/// Checks the addresses of `config` without using the network.
 ///
 /// # Errors
 ///
-/// [`DataError::InvalidAddress`].
+/// Returns [`DataError::InvalidAddress`] for the first invalid address.
 pub fn check(config: &DataConfig) -> Result<(), DataError> {
     addresses(config).map(drop)
 }
@@ -154,7 +154,8 @@ pub fn check(config: &DataConfig) -> Result<(), DataError> {
 ///
 /// # Errors
 ///
-/// An invalid address; a failed download; [`DataError::MissingFeature`].
+/// Returns an error for an invalid address or a failed download, and [`DataError::MissingFeature`] without the cargo
+/// feature `hub`.
 pub fn fetch(config: &DataConfig, progress: OnProgress) -> Result<(), DataError> {
     let addresses = addresses(config)?;
     addresses
@@ -166,7 +167,8 @@ pub fn fetch(config: &DataConfig, progress: OnProgress) -> Result<(), DataError>
 ///
 /// # Errors
 ///
-/// An invalid address; a failed download; [`DataError::MissingFeature`].
+/// Returns an error for an invalid address or a failed download, and [`DataError::MissingFeature`] without the cargo
+/// feature `hub`.
 pub fn fetch_model(path: &Path, progress: OnProgress) -> Result<PathBuf, DataError> {
     match Address::parse(path)? {
         Some(address) => download_model(&address, progress),
@@ -185,11 +187,11 @@ fn addresses(config: &DataConfig) -> Result<Vec<Address>, DataError> {
     all.filter_map(Result::transpose).collect()
 }
 
-/// Returns the file or files at `path`. If it is an address, they are in the cache.
+/// Returns the cached file or files at the address `path`; `None` if `path` is an ordinary path.
 ///
 /// # Errors
 ///
-/// An invalid address; files that are not in the cache.
+/// Returns an error for an invalid address, and for files that are not in the cache.
 pub fn local_texts(path: &Path) -> Result<Option<Vec<PathBuf>>, DataError> {
     let address = Address::parse(path)?;
     address.map(|address| cached(&address)).transpose()
@@ -200,7 +202,7 @@ pub fn local_texts(path: &Path) -> Result<Option<Vec<PathBuf>>, DataError> {
 ///
 /// # Errors
 ///
-/// The errors of [`local_texts`].
+/// Returns the errors of [`local_texts`].
 pub fn local_tokenizer(path: &Path) -> Result<Cow<'_, Path>, DataError> {
     Ok(match tokenizer(path)? {
         Some(address) => Cow::Owned(cached(&address)?.swap_remove(0)),

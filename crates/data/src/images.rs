@@ -20,8 +20,8 @@ use crate::{Cifar, DataError, cifar};
 pub struct ImagesConfig {
     /// The images.
     pub set: ImageSet,
-    /// Width, in pixels, of a black border around training images. A region of the original size is cut out of them at
-    /// random; 0 for none. He et al., "Deep residual learning for image recognition" (2015), section 4.2, have 4.
+    /// Width, in pixels, of a black border that is added to training images; 0 for none. A region of the original size
+    /// is then cut out at random. He et al., "Deep residual learning for image recognition" (2015), section 4.2, use 4.
     #[serde(default)]
     pub crop: usize,
     /// Whether half of the training images are mirrored, left to right.
@@ -34,12 +34,12 @@ pub struct ImagesConfig {
     /// (Zhong et al., "Random erasing data augmentation", 2017).
     #[serde(default)]
     pub erasing: f64,
-    /// α of mixup (Zhang et al., 2017), 0 for none. Each training image, and its label, is mixed with another image of
-    /// the batch, by λ and 1 − λ. λ is drawn from Beta(α, α) once per batch.
+    /// α of mixup (Zhang et al., 2017); 0 for none. Each training image, and its label, is mixed with another image of
+    /// the batch, with the weights λ and 1 − λ. λ is drawn from Beta(α, α) once per batch.
     #[serde(default)]
     pub mixup: f64,
-    /// α of CutMix (Yun et al., 2019), 0 for none. As mixup, but a rectangle of each training image is replaced by the
-    /// same rectangle of another image. If `mixup` is set too, each batch uses one of the two, with probability ½.
+    /// α of CutMix (Yun et al., 2019); 0 for none. Like mixup, but a rectangle of each training image is replaced by
+    /// the same rectangle of another image. If `mixup` is set too, each batch uses one of the two, with probability ½.
     #[serde(default)]
     pub cutmix: f64,
 }
@@ -63,7 +63,7 @@ impl ImagesConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum ImageSet {
-    /// Shapes that are drawn on the spot. They need no file.
+    /// Generated images of shapes. They need no file.
     Shapes(ShapesConfig),
     /// The directory of CIFAR-10's binary batches. The test batch is used for validation.
     Cifar10(PathBuf),
@@ -107,9 +107,9 @@ impl ImageSet {
     }
 }
 
-/// The α of mixup and CutMix.
+/// Allowed values for the α of mixup and CutMix.
 const ALPHAS: std::ops::RangeInclusive<f64> = 0.05..=4.0;
-/// The most pixels of border that a crop can have.
+/// Maximum width of the border, in pixels.
 const MOST_BORDER: usize = 1024;
 
 impl ImagesConfig {
@@ -117,7 +117,7 @@ impl ImagesConfig {
     ///
     /// # Errors
     ///
-    /// [`DataError::InvalidConfig`].
+    /// Returns [`DataError::InvalidConfig`] for the first invalid field.
     pub fn validate(&self) -> Result<(), DataError> {
         let wrong = |field: &str, problem: String| {
             Err(DataError::InvalidConfig {
@@ -179,7 +179,7 @@ impl ImagesConfig {
     ///
     /// # Errors
     ///
-    /// The errors of [`Cifar::open`], [`Cifar::open_100`] and [`folder::open`].
+    /// Returns the errors of [`Cifar::open`], [`Cifar::open_100`] and [`folder::open`].
     pub(crate) fn open(&self, progress: OnProgress) -> Result<OpenedImages, DataError> {
         let in_memory = |Cifar { train, test }, names: &[&str]| {
             let normal = Normal::of(&train);
@@ -269,7 +269,7 @@ impl Images {
     ///
     /// # Panics
     ///
-    /// If `i` is out of bounds.
+    /// Panics if `i` is out of bounds.
     pub fn label(&self, i: usize) -> usize {
         self.record(i)[self.header - 1].into()
     }
@@ -278,7 +278,7 @@ impl Images {
     ///
     /// # Panics
     ///
-    /// If `i` is out of bounds.
+    /// Panics if `i` is out of bounds.
     pub fn values(&self, i: usize) -> &[u8] {
         &self.record(i)[self.header..]
     }

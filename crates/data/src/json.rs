@@ -5,8 +5,8 @@ use crate::error::one_line;
 /// The names of numbers that JSON does not allow. The longer one comes first.
 const NOT_FINITE: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
 
-/// Returns the text with an empty list in place of each number that is not finite, so that such a number is refused
-/// only if its value matters. `None` if there is no such number. Columns and lines stay the same.
+/// Returns the text with an empty list in place of each number that is not finite. So such a number is refused only if
+/// its value matters. `None` if there is no such number. Columns and lines stay the same.
 pub fn without_nan(text: &str) -> Option<String> {
     // Most texts have neither name.
     if !text.contains("NaN") && !text.contains("Infinity") {
@@ -21,8 +21,8 @@ pub fn without_nan(text: &str) -> Option<String> {
     found.then_some(changed)
 }
 
-/// Returns the name of a number that is not finite, if `text` has one at or just before the byte `column`, where serde
-/// found a list in its place.
+/// Returns the name of the number that is not finite at the byte `column` of `text`, or just before it. Serde found a
+/// list in its place there.
 pub fn not_finite_at(text: &str, column: usize) -> Option<&'static str> {
     let is_at = |name: &&&[u8]| {
         let places = [column, column.saturating_sub(1)];

@@ -12,12 +12,12 @@ use crate::{
 const SHAKESPEARE: usize = 65;
 
 impl DataConfig {
-    /// Returns the number of token ids, or of classes for images, as far as it is known without opening the data.
-    /// `None` if it depends on the text, or on a tokenizer that is not on this machine.
+    /// Returns the number of token ids, or of classes for images, without opening the data. `None` if it depends on the
+    /// text, or on a tokenizer that is not on this machine.
     ///
     /// # Errors
     ///
-    /// A tokenizer that cannot be read.
+    /// Returns an error if the tokenizer cannot be read.
     pub fn known_vocab_size(&self) -> Result<Option<usize>, DataError> {
         Ok(match (&self.source, &self.tokenizer) {
             (Source::Synthetic(synthetic), _) => Some(synthetic.vocab_size()),
@@ -40,7 +40,7 @@ impl DataConfig {
     ///
     /// # Errors
     ///
-    /// Files that cannot be listed.
+    /// Returns an error if the files cannot be listed.
     pub fn bytes_at_hand(&self) -> Result<Option<u64>, DataError> {
         if self.source == Source::TinyShakespeare {
             return Ok(download::cached_shakespeare());

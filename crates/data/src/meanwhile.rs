@@ -14,7 +14,8 @@ use crate::DataError;
 /// The time between two calls of `goes_on`.
 const OFTEN: Duration = Duration::from_millis(50);
 
-/// The time that work has after a stop. A stopped run still reads small files to be saved, also on a busy machine.
+/// The time that work still has after a stop. A stopped run must read small files to save itself, even on a busy
+/// machine.
 const QUICK: Duration = Duration::from_millis(200);
 
 /// Messages between the work and its caller.
@@ -36,16 +37,16 @@ impl State {
     }
 }
 
-/// Does `work` in a thread of its own, and abandons slow work when the user stops the process. The work may go on until
-/// the process ends, so it must not disturb anything.
+/// Does `work` in a thread of its own, and abandons slow work when the user stops the process. Abandoned work may go on
+/// until the process ends, so it must not disturb anything.
 ///
 /// # Errors
 ///
-/// [`DataError::Stopped`].
+/// Returns [`DataError::Stopped`] if the user stops the process.
 ///
 /// # Panics
 ///
-/// If `work` panics.
+/// Panics if `work` panics.
 pub fn unless_stopped<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, DataError> {
@@ -73,7 +74,7 @@ pub fn unless_stopped<T: Send + 'static>(
 ///
 /// # Errors
 ///
-/// The error of `goes_on`, or a thread that cannot be started.
+/// Returns the error of `goes_on`, and an error if the thread cannot be started.
 pub(crate) fn meanwhile<T: Send + 'static>(
     work: impl FnOnce(&State) -> T + Send + 'static,
     mut goes_on: impl FnMut(usize) -> Result<(), DataError>,

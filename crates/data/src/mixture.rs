@@ -45,7 +45,7 @@ impl Mixture {
     ///
     /// # Errors
     ///
-    /// The errors of [`Windows::new`], for each text.
+    /// Returns the errors of [`Windows::new`] for each text.
     pub fn windows(&self, time: usize, what: &str) -> Result<MixedWindows, DataError> {
         let all: f64 = self.0.iter().map(|(weight, _)| weight).sum();
         let texts = self.0.iter().enumerate().map(|(i, (weight, tokens))| {

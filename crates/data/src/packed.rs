@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::DataError;
 
-/// Number of first bytes of a file that identify its format.
+/// Number of bytes at the beginning of a file that identify its format.
 pub(crate) const START: usize = 262;
 
 /// A format of packed files.
@@ -14,7 +14,7 @@ pub(crate) struct Format {
     name: &'static str,
     /// The endings of file names. The first one is the usual ending.
     endings: &'static [&'static str],
-    /// The place of certain bytes in a file, and these bytes; none if no bytes identify the format.
+    /// The offset of the bytes that identify the format, and these bytes; empty if no bytes identify it.
     magic: (usize, &'static [u8]),
     /// The command that unpacks `OLD`.
     unpack: &'static str,
@@ -42,7 +42,7 @@ impl Format {
         self.endings.contains(&ending)
     }
 
-    /// Whether a file may have packed files in it.
+    /// Whether the format is an archive, which can contain packed files.
     pub fn is_archive(&self) -> bool {
         self.name == "tar"
     }

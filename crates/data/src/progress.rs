@@ -37,7 +37,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Receives the stage, the number of bytes or files that are done, and the number of all. If it returns false, the
+/// Receives the stage, the number of bytes or files that are done, and their total number. If it returns false, the
 /// preparation stops.
 pub type OnProgress<'a> = &'a mut (dyn FnMut(Stage, u64, u64) -> bool + Send);
 
@@ -45,7 +45,7 @@ pub type OnProgress<'a> = &'a mut (dyn FnMut(Stage, u64, u64) -> bool + Send);
 ///
 /// # Errors
 ///
-/// [`DataError::Stopped`] if the receiver stops the preparation.
+/// Returns [`DataError::Stopped`] if the receiver stops the preparation.
 pub(crate) fn report(
     progress: OnProgress,
     stage: Stage,

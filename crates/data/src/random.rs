@@ -27,7 +27,7 @@ impl RandomNumbers {
         self.below(1 << 53) as f64 / (1u64 << 53) as f64
     }
 
-    // The code spells the distributions out, because a resumed run needs the same numbers from any version of a
+    // The distributions are written out here, because a resumed run needs the same numbers with any version of a
     // library.
 
     /// Draws the next number, normal with mean 0 and variance 1 (Box and Muller, 1958).
@@ -57,9 +57,9 @@ impl RandomNumbers {
     }
 }
 
-/// Derives an independent seed for each purpose and step, for generators that take a single number, such
-/// as a backend's. Applies the output function of SplitMix64 (Steele et al., "Fast splittable pseudorandom
-/// number generators", 2014) to the parts in turn.
+/// Derives an independent seed for each purpose and step, for generators that take a single number, such as a
+/// backend's. Applies the output function of SplitMix64 (Steele et al., "Fast splittable pseudorandom number
+/// generators", 2014) to the parts one after the other.
 ///
 /// The first part should be a constant: seeds 1 and 2 with the parts 2 and 1 give the same number.
 pub fn derive_seed(seed: u64, parts: &[u64]) -> u64 {

@@ -1,4 +1,4 @@
-//! Images of shapes that are drawn on the spot, to try image models without a data set.
+//! Generated images of shapes, to try image models without a data set.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,9 +8,9 @@ use crate::{Cifar, DataError, Images};
 /// The classes.
 pub(crate) const NAMES: [&str; 4] = ["disc", "square", "triangle", "cross"];
 
-/// The most values of all images together.
+/// Maximum number of values of all images together.
 const MOST_VALUES: usize = 1 << 26;
-/// The fewest images: one of each class.
+/// Minimum number of images: one of each class.
 const LEAST_IMAGES: usize = NAMES.len();
 
 /// Images with one bright shape on a dark ground, at any place and of several sizes, with noise.
@@ -21,7 +21,7 @@ pub struct ShapesConfig {
     pub images: usize,
     /// Height and width.
     pub size: usize,
-    /// Maximum noise added to or subtracted from a value, of 255.
+    /// Maximum noise that is added to or subtracted from a value between 0 and 255.
     pub noise: u8,
 }
 
@@ -40,7 +40,7 @@ impl ShapesConfig {
     ///
     /// # Errors
     ///
-    /// [`DataError::InvalidConfig`].
+    /// Returns [`DataError::InvalidConfig`] for the first invalid field.
     pub fn validate(&self) -> Result<(), DataError> {
         let wrong = |field: &str, problem: String| {
             Err(DataError::InvalidConfig {

@@ -33,7 +33,7 @@ const BLOCK: usize = 1 << 15;
 ///
 /// # Errors
 ///
-/// [`DataError::UnknownId`] if a token is not below `vocab_size`; I/O errors.
+/// Returns [`DataError::UnknownId`] if a token is not below `vocab_size`, and I/O errors.
 pub fn write_shard(
     path: &Path,
     tokens: &[u32],
@@ -124,7 +124,7 @@ impl Shard {
     ///
     /// # Errors
     ///
-    /// [`DataError::BadShard`] if the file is not exactly as [`write_shard`] wrote it; I/O errors.
+    /// Returns [`DataError::BadShard`] if the file is not exactly as [`write_shard`] wrote it, and I/O errors.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let bad = |problem: String| DataError::BadShard {
             path: path.to_path_buf(),
@@ -202,7 +202,7 @@ impl Shard {
     ///
     /// # Panics
     ///
-    /// If the range is not within `0..len`.
+    /// Panics if the range is not within `0..len`.
     pub fn get(&self, range: Range<usize>) -> Vec<u32> {
         let mut tokens = Vec::with_capacity(range.len());
         self.append(range, &mut tokens);

@@ -3,7 +3,8 @@
 use crate::tokenizer::Kind;
 use crate::{DataError, Tokenizer};
 
-/// The most ids that are held back. Without this limit, the time per id would grow for a model that writes no text.
+/// Maximum number of ids that are held back. Without this limit, the time per id would grow for a model that writes no
+/// text.
 const MOST_HELD: usize = 16;
 
 /// Turns ids into text as they arrive. The returned pieces join to the result of [`Tokenizer::decode`] for all ids.
@@ -32,7 +33,7 @@ impl StreamDecoder {
     ///
     /// # Errors
     ///
-    /// [`DataError::UnknownId`] for an id outside the vocabulary. The id is then ignored.
+    /// Returns [`DataError::UnknownId`] for an id outside the vocabulary. The id is then ignored.
     pub fn push(&mut self, id: u32) -> Result<String, DataError> {
         self.tokenizer.check(id)?;
         if id as usize >= self.tokenizer.kind().tokens() {
@@ -70,7 +71,7 @@ impl StreamDecoder {
     ///
     /// # Errors
     ///
-    /// The errors of [`Tokenizer::decode`].
+    /// Returns the errors of [`Tokenizer::decode`].
     pub fn finish(mut self) -> Result<String, DataError> {
         self.release(self.ids.len())
     }

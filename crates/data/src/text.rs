@@ -38,8 +38,8 @@ const ENDINGS: [&str; 4] = ["txt", "md", "jsonl", "parquet"];
 ///
 /// # Errors
 ///
-/// [`DataError::Empty`] if there is no text at all; files that are not UTF-8, not JSON or damaged; I/O
-/// errors.
+/// Returns [`DataError::Empty`] if there is no text at all, an error for a file that is not UTF-8, not JSON or damaged,
+/// and I/O errors.
 pub fn read_documents(path: &Path, text_field: &str) -> Result<Vec<String>, DataError> {
     let mut documents: Vec<String> = Vec::new();
     for piece in Pieces::open(&[path], text_field)? {
@@ -79,12 +79,12 @@ fn files_at(path: &Path) -> Result<Listing, DataError> {
 ///
 /// # Errors
 ///
-/// Files that cannot be listed.
+/// Returns an error if the files cannot be listed.
 pub(crate) fn texts_at(path: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(files_at(path)?.texts)
 }
 
-/// Returns one line for the user about a file of another format, which is read as one text with its marks.
+/// Returns one line for the user about a file of another format, which is read as one text, including its markup.
 fn marked_up(path: &Path) -> Option<String> {
     let ending = Compression::of(path).0;
     let marks = match ending.as_str() {
@@ -98,12 +98,12 @@ fn marked_up(path: &Path) -> Option<String> {
     ))
 }
 
-/// Returns one line for the user about files that are left out of the directories among `paths`, and about files of
-/// other formats, if there are any.
+/// Returns one line for the user, if there is need for one. It names files that are left out of the directories among
+/// `paths`, and files of other formats.
 ///
 /// # Errors
 ///
-/// A path that cannot be read.
+/// Returns an error if a path cannot be read.
 pub(crate) fn notes(paths: &[impl AsRef<Path>]) -> Result<Option<String>, DataError> {
     let mut notes = Vec::new();
     for path in paths {

@@ -71,7 +71,7 @@ impl Survey {
     ///
     /// # Errors
     ///
-    /// A text that cannot be read; [`DataError::Stopped`].
+    /// Returns an error if the text cannot be read, and [`DataError::Stopped`] if the user stops the work.
     pub fn of(
         text: &Text,
         tokenizer: &TokenizerConfig,
@@ -154,7 +154,7 @@ impl<'a> Segments<'a> {
     ///
     /// # Errors
     ///
-    /// A text that cannot be read.
+    /// Returns an error if the text cannot be read.
     pub fn of(
         text: &'a Text,
         split: usize,
@@ -234,7 +234,7 @@ impl<'a> Segments<'a> {
     ///
     /// # Errors
     ///
-    /// A text that cannot be read or cut; the error of `goes_on`.
+    /// Returns an error if the text cannot be read or cut, and the error of `goes_on`.
     pub fn next_segment(
         &mut self,
         goes_on: &mut dyn FnMut() -> Result<(), DataError>,
@@ -285,7 +285,8 @@ pub(crate) fn split(bytes: usize, valid_fraction: f64) -> usize {
 ///
 /// # Errors
 ///
-/// A missing or invalid file; a text that cannot be read; [`DataError::Stopped`].
+/// Returns an error for a missing or invalid file, and for a text that cannot be read. Returns [`DataError::Stopped`]
+/// if the user stops the work.
 pub(crate) fn tokenizer(
     config: &TokenizerConfig,
     text: &Text,

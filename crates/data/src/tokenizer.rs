@@ -3,19 +3,19 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 mod ends;
+mod saved;
 
 use residual_zoo_system::counted;
-use serde::de::{Error as _, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use self::ends::Ends;
+use self::saved::Envelope;
 use crate::chunks::chunks;
 use crate::hf::{self, Hf, VOCAB_SIZES};
 use crate::progress::OnProgress;
@@ -45,7 +45,7 @@ impl TokenizerConfig {
     ///
     /// # Errors
     ///
-    /// [`DataError::InvalidConfig`] for a BPE vocabulary that is too small or too large.
+    /// Returns [`DataError::InvalidConfig`] for a BPE vocabulary that is too small or too large.
     pub fn validate(&self) -> Result<(), DataError> {
         match self {
             Self::Bpe { vocab_size } if !VOCAB_SIZES.contains(vocab_size) => {
@@ -102,81 +102,12 @@ impl Words {
     }
 }
 
-/// The file format of a tokenizer: `kind`, the field for that kind, the number of ids if some of them have no token,
-/// and the tokens at the ends of a text if they are not `<|endoftext|>`. The content of a `tokenizer.json` is stored as
-/// a string, so it is preserved verbatim.
-///
-/// This is not an enum, because serde keeps all fields of an enum in memory to find its tag.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Envelope {
-    kind: String,
-    chars: Option<String>,
-    #[serde(default, deserialize_with = "few_words")]
-    words: Option<Vec<String>>,
-    json: Option<String>,
-    vocab_size: Option<usize>,
-    begin: Option<u32>,
-    end: Option<u32>,
-    pad: Option<u32>,
-    unknown: Option<u32>,
-}
-
-/// An [`Envelope`] for writing: its fields are in alphabetical order, and long content is not copied.
-#[derive(Serialize)]
-struct Written<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    begin: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    chars: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    end: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    json: Option<&'a str>,
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pad: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    unknown: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    vocab_size: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    words: Option<&'a [String]>,
-}
-
-/// Maximum number of words. The languages here have up to a few hundred.
-const MOST_WORDS: usize = 1 << 18;
-
-/// Deserializes a list of words. It fails as soon as the list is too long, before all of it is in memory.
-fn few_words<'de, D: Deserializer<'de>>(list: D) -> Result<Option<Vec<String>>, D::Error> {
-    struct Few;
-    impl<'de> Visitor<'de> for Few {
-        type Value = Option<Vec<String>>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "at most {MOST_WORDS} words")
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-            let mut words = Vec::new();
-            while let Some(word) = list.next_element()? {
-                if words.len() == MOST_WORDS {
-                    return Err(A::Error::invalid_length(MOST_WORDS + 1, &self));
-                }
-                words.push(word);
-            }
-            Ok(Some(words))
-        }
-    }
-    list.deserialize_seq(Few)
-}
-
 impl Tokenizer {
     /// Makes the tokenizer that `config` describes. `texts` are the corpus.
     ///
     /// # Errors
     ///
-    /// A BPE vocabulary that is too small or too large; a missing or invalid file; a character
+    /// Returns an error for a BPE vocabulary that is too small or too large, a missing or invalid file, or a character
     /// tokenizer for empty texts.
     pub fn train(config: &TokenizerConfig, texts: &[&str]) -> Result<Self, DataError> {
         config.validate()?;
@@ -200,7 +131,7 @@ impl Tokenizer {
             TokenizerConfig::File(path) => {
                 let origin = format!("`{}`", path.display());
                 let json = files::read_utf8(&hub::local_tokenizer(path)?)?;
-                return match serde_json::from_str(&json) {
+                return match serde_json::from_str::<Envelope>(&json) {
                     Ok(envelope) => {
                         drop(json);
                         Self::from_envelope(envelope, &origin)
@@ -224,7 +155,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// [`DataError::Tokenizer`] for anything else.
+    /// Returns [`DataError::Tokenizer`] for any other content.
     pub fn from_hf_json(json: String, origin: &str) -> Result<Self, DataError> {
         Ok(Self::of(Kind::Hf(Hf::from_json(json, origin)?.into())))
     }
@@ -280,7 +211,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// If the tokenizer has more ids, or `vocab_size` is above 1,048,576.
+    /// Returns an error if the tokenizer has more ids, or `vocab_size` is above 1,048,576.
     pub fn padded(self, vocab_size: usize) -> Result<Self, DataError> {
         let most = *VOCAB_SIZES.end();
         if vocab_size < self.vocab_size || vocab_size > most {
@@ -298,8 +229,8 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// If the list is empty or has more than 262,144 words; if a word is empty, contains
-    /// white space or is repeated.
+    /// Returns an error if the list is empty or has more than 262,144 words. Also returns an error if a word is empty,
+    /// contains white space or is repeated.
     pub fn words(list: Vec<String>) -> Result<Self, DataError> {
         let wrong = |problem: String| Err(DataError::tokenizer("with a word list", problem));
         if list.is_empty() {
@@ -331,7 +262,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// The first error of the pieces; [`DataError::Stopped`].
+    /// Returns the first error of the pieces, and [`DataError::Stopped`] if the user stops the work.
     pub(crate) fn bpe(
         vocab_size: usize,
         pieces: impl Iterator<Item = Result<String, DataError>> + Send,
@@ -346,7 +277,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// If the characters are not sorted and distinct, or there are none.
+    /// Returns an error if the characters are not sorted and distinct, or there are none.
     pub fn chars(chars: Vec<char>) -> Result<Self, DataError> {
         if chars.is_empty() || !chars.is_sorted_by(|a, b| a < b) {
             let problem = "the list must be sorted, distinct and not empty";
@@ -369,8 +300,9 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// [`DataError::UnknownSymbol`] for a character or word that is not in the vocabulary; a regular expression of a
-    /// `tokenizer.json` that takes longer than 10 seconds and 20 microseconds for each byte of `text`.
+    /// Returns [`DataError::UnknownSymbol`] for a character or word that is not in the vocabulary. Also returns an
+    /// error if a regular expression of a `tokenizer.json` takes longer than 10 seconds plus 20 microseconds for each
+    /// byte of `text`.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let bytes = u32::try_from(text.len()).unwrap_or(u32::MAX);
         let (start, most) = (Instant::now(), PATIENCE + PER_BYTE * bytes);
@@ -392,7 +324,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// The errors of [`encode`](Self::encode) and of `progress`.
+    /// Returns the errors of [`encode`](Self::encode) and of `progress`.
     pub fn encode_with<'t>(
         &self,
         text: impl Into<Cow<'t, str>>,
@@ -430,7 +362,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// [`DataError::UnknownId`] for an id outside the vocabulary.
+    /// Returns [`DataError::UnknownId`] for an id outside the vocabulary.
     pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
         for &id in ids {
             self.check(id)?;
@@ -484,94 +416,6 @@ impl Tokenizer {
         hash::of_parts(FINGERPRINT, &parts).to_string()
     }
 
-    /// Returns the tokenizer as JSON, which [`from_json`](Self::from_json) reads.
-    pub fn to_json(&self) -> String {
-        let mut json = Vec::new();
-        self.write_json(&mut json)
-            .unwrap_or_else(|e| unreachable!("memory: {e}"));
-        String::from_utf8(json).unwrap_or_else(|e| unreachable!("JSON: {e}"))
-    }
-
-    /// Writes the JSON of [`to_json`](Self::to_json), which may be long.
-    ///
-    /// # Errors
-    ///
-    /// I/O errors.
-    pub(crate) fn write_json(&self, to: impl io::Write) -> io::Result<()> {
-        let kind = self.kind();
-        let ends: BTreeMap<_, _> = self.ends.named().collect();
-        let written = Written {
-            begin: ends.get("begin").copied(),
-            chars: match kind {
-                Kind::Chars(chars) => Some(chars.iter().collect()),
-                _ => None,
-            },
-            end: ends.get("end").copied(),
-            json: match kind {
-                Kind::Hf(hf) => Some(hf.json()),
-                _ => None,
-            },
-            kind: self.kind_name(),
-            pad: self.pad(),
-            unknown: self.unknown(),
-            vocab_size: self.is_padded().then_some(self.vocab_size),
-            words: match kind {
-                Kind::Words(words) => Some(&words.list),
-                _ => None,
-            },
-        };
-        Ok(serde_json::to_writer(to, &written)?)
-    }
-
-    /// Reads a tokenizer that [`to_json`](Self::to_json) wrote. It has the same fingerprint.
-    ///
-    /// # Errors
-    ///
-    /// [`DataError::Tokenizer`] for anything else.
-    pub fn from_json(json: &str) -> Result<Self, DataError> {
-        Self::from_envelope(Self::parse(json)?, SAVED)
-    }
-
-    /// As [`from_json`](Self::from_json) of a text that may be long: it is freed before the tokenizer is built, which
-    /// takes more memory.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`from_json`](Self::from_json).
-    pub fn from_long_json(json: String) -> Result<Self, DataError> {
-        let envelope = Self::parse(&json)?;
-        drop(json);
-        Self::from_envelope(envelope, SAVED)
-    }
-
-    fn parse(json: &str) -> Result<Envelope, DataError> {
-        serde_json::from_str(json).map_err(|e| DataError::tokenizer(SAVED, e))
-    }
-
-    fn from_envelope(envelope: Envelope, origin: &str) -> Result<Self, DataError> {
-        let wrong = |problem: String| DataError::tokenizer(origin, problem);
-        let kind = envelope.kind.as_str();
-        let tokenizer = match (kind, envelope.chars, envelope.words, envelope.json) {
-            ("bytes", None, None, None) => Ok(Self::of(Kind::Bytes)),
-            // Checked before collecting: a list of characters may take four times the memory of the
-            // text, but a list of distinct characters is short.
-            ("chars", Some(chars), None, None) if chars.chars().is_sorted_by(|a, b| a < b) => {
-                Self::chars(chars.chars().collect())
-            }
-            ("words", None, Some(words), None) => Self::words(words),
-            ("hf", None, None, Some(json)) => Self::from_hf_json(json, origin),
-            _ => Err(wrong(format!(
-                "its fields and values do not fit the kind {kind:?}"
-            ))),
-        }?;
-        let tokenizer = tokenizer.with_ends(envelope.begin, envelope.end)?;
-        let tokenizer = tokenizer.with_names(envelope.pad, envelope.unknown);
-        match envelope.vocab_size {
-            Some(vocab_size) => tokenizer.padded(vocab_size),
-            None => Ok(tokenizer),
-        }
-    }
-
     fn is_padded(&self) -> bool {
         self.vocab_size > self.kind.tokens()
     }
@@ -610,12 +454,12 @@ fn word_level(words: impl Iterator<Item = String>) -> Value {
     json!({ "type": "WordLevel", "vocab": vocab, "unk_token": "<unknown>" })
 }
 
-/// The longest time to encode a text without a report of progress, plus a time per byte.
+/// Maximum time to encode a text without a report of progress: a constant plus a time per byte.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PER_BYTE: Duration = Duration::from_micros(20);
 
-/// The origin of a tokenizer in errors.
-const SAVED: &str = "saved in a run or the cache";
+/// Maximum number of words. The languages here have up to a few hundred.
+const MOST_WORDS: usize = 1 << 18;
 
 const FINGERPRINT: &str = "residual-zoo-data tokenizer fingerprint v1";
 

@@ -82,7 +82,7 @@ impl Tokens {
     ///
     /// # Errors
     ///
-    /// [`DataError::UnknownId`] for the first larger token.
+    /// Returns [`DataError::UnknownId`] for the first other token.
     pub fn check(&self, vocab_size: usize) -> Result<(), DataError> {
         let unknown = |id: &u32| *id as usize >= vocab_size;
         let found = match &self.0 {
@@ -125,7 +125,7 @@ impl Tokens {
     ///
     /// # Panics
     ///
-    /// If there are not enough tokens.
+    /// Panics if there are not enough tokens.
     pub fn read(&self, start: usize, len: usize, out: &mut Vec<u32>) {
         let range = start..start.saturating_add(len);
         match &self.0 {

@@ -44,8 +44,8 @@ impl Windows {
     ///
     /// # Errors
     ///
-    /// [`DataError::TooShort`] for fewer than `time + 1` tokens, [`DataError::InvalidConfig`] if
-    /// `time` is 0.
+    /// Returns [`DataError::TooShort`] for fewer than `time + 1` tokens, and [`DataError::InvalidConfig`] if `time` is
+    /// 0.
     pub fn new(tokens: Tokens, time: usize, what: &str) -> Result<Self, DataError> {
         if time == 0 {
             let problem = "is 0; a window must have at least 1 token".into();

@@ -12,7 +12,8 @@ use residual_zoo_train::Interrupter;
 
 use crate::open_corpus;
 
-/// The vocabulary for which parameters and FLOPs are counted. Every command that prints such counts gets it here.
+/// The vocabulary for which parameters and FLOPs are counted. Every command that prints such counts gets the vocabulary
+/// here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Basis {
     /// The vocabulary.
@@ -125,7 +126,7 @@ impl Basis {
         Some(tokens / self.train_tokens? as f64)
     }
 
-    /// The size for a table; an assumed one has a sign before it: `~50304`.
+    /// The size for a table; `~` marks an assumed size, as in `~50304`.
     pub fn shown(&self) -> String {
         let sign = if self.assumed.is_some() { "~" } else { "" };
         format!("{sign}{}", self.size())
@@ -236,7 +237,7 @@ pub fn why_unopened(data: &DataConfig) -> Result<String, DataError> {
     })
 }
 
-/// Assumes a number of token ids for data that are not opened, and says why it is this number.
+/// Assumes a number of token ids for data that are not opened, and gives the reason for this number.
 fn assumed(data: &DataConfig) -> Result<(usize, String), DataError> {
     let because = why_unopened(data)?;
     if let TokenizerConfig::File(_) = &data.tokenizer {

@@ -95,8 +95,7 @@ pub fn classify<C: ModelConfig>(
     place: impl Into<Place>,
 ) -> Result<Classified, Error> {
     if run.tokenizer.fingerprint() != corpus.tokenizer.fingerprint() {
-        let problem =
-            "has other classes than the images that the run was trained on; give those by `--data`";
+        let problem = "has other classes than the run's training images; give images with the same classes by `--data`";
         return Err(ConfigError::new("data.source", problem).into());
     }
     // Fails before the work rather than after it.

@@ -11,7 +11,7 @@ use residual_zoo_report::{duration, si};
 use residual_zoo_system::console::{Status, warn};
 use residual_zoo_train::Interrupter;
 
-/// Opens the data. On standard error, shows the progress of a long preparation, and notes. `stop` ends the preparation.
+/// Opens the data. Shows notes and the progress of a long preparation on standard error. `stop` ends the preparation.
 ///
 /// # Errors
 ///
@@ -29,7 +29,7 @@ pub fn store_corpus(config: &DataConfig, stop: &Interrupter) -> Result<Corpus, D
     prepare(stop, |progress| Corpus::store(config, progress))
 }
 
-/// Does `work` on the data, and shows its progress and the notes of the data.
+/// Runs `work` on the data, and shows its progress and the notes of the data.
 fn prepare(
     stop: &Interrupter,
     work: impl FnOnce(OnProgress) -> Result<Corpus, DataError>,
@@ -56,7 +56,7 @@ pub fn fetch_model(path: &Path, stop: &Interrupter) -> Result<PathBuf, DataError
     })
 }
 
-/// Does `work`, shows its progress, and stops it on request.
+/// Runs `work`, shows its progress, and stops it on request.
 fn with_progress<T>(stop: &Interrupter, work: impl FnOnce(OnProgress) -> T) -> T {
     let now: Mutex<Preparing> = Mutex::new(None);
     let set = |preparing| *now.lock().unwrap_or_else(PoisonError::into_inner) = preparing;

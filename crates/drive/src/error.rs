@@ -62,7 +62,7 @@ impl Error {
         }
     }
 
-    /// Prefixes the path of the field by `outer` in an error of a field. Other errors stay as they are.
+    /// Prefixes the path of the field with `outer` in an error of a field. Other errors stay as they are.
     pub fn within(self, outer: &str) -> Self {
         match self {
             Self::Run(RunError::Config(error)) => error.within(outer).into(),
@@ -80,7 +80,7 @@ impl Error {
         }
     }
 
-    /// Fails if the user has asked this process to end, before any work but an estimate of memory.
+    /// Fails if the user has asked this process to end, before any work other than an estimate of memory.
     pub(crate) fn unless_stopped() -> Result<(), Self> {
         match stop::is_asked() {
             true => Err(Self::Stopped(

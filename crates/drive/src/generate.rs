@@ -96,7 +96,7 @@ impl<C: ModelConfig> OnBackend for Generate<'_, C> {
                 false => piece.as_str().into(),
             };
             match out.write_all(shown.as_bytes()).and_then(|()| out.flush()) {
-                // A reader that closes the pipe ends the text; that is no failure.
+                // A reader that closes the pipe ends the text; this is not a failure.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
                 written => written.map_err(RunError::io("write", "standard output".as_ref()))?,
             }

@@ -12,8 +12,8 @@ use residual_zoo_system::console::warn;
 
 use crate::Error;
 
-/// Makes an untrained run of the newest checkpoints of `a` and `b`, whose models
-/// [`Transfer::merge`](residual_zoo_core::Transfer::merge) merges. Returns the name of the new model and its number of
+/// Merges the newest checkpoints of `a` and `b` into a new, untrained run, with
+/// [`Transfer::merge`](residual_zoo_core::Transfer::merge). Returns the name of the new model and its number of
 /// parameters.
 ///
 /// # Errors
@@ -103,7 +103,7 @@ impl<C: ModelConfig> Merge<'_, C> {
     }
 }
 
-/// Reads the newest checkpoint and its weights. They pass through a model, which checks every tensor against the
+/// Reads the newest checkpoint and its weights. The weights pass through a model, which checks every tensor against the
 /// config.
 fn weights<B: Backend, C: ModelConfig>(
     run: &Run<C>,

@@ -16,7 +16,7 @@ pub struct Place {
     /// The index of the GPU.
     pub gpu: Option<usize>,
     /// Number format of matrix products and attention. `None` means the [`usual_precision`] of the backend, whatever
-    /// the model was trained in.
+    /// precision the model was trained in.
     pub precision: Option<Precision>,
 }
 
@@ -36,7 +36,7 @@ impl Place {
         self.precision.unwrap_or(usual_precision(self.kind))
     }
 
-    /// Runs `task` here.
+    /// Runs `task` on this backend and GPU, in this precision.
     ///
     /// # Errors
     ///
@@ -47,8 +47,8 @@ impl Place {
     }
 }
 
-/// Writes what follows the name of a model or a backend: `, GPU 0, bf16`. The device is named where a backend has
-/// several, and the precision if it is not f32.
+/// Writes a suffix for the name of a model or a backend, such as `, GPU 0, bf16`. The device is named where a backend
+/// has several, and the precision if it is not f32.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.gpu {

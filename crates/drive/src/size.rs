@@ -58,7 +58,7 @@ pub fn check_size<C: ModelConfig>(
     Err(ConfigError::new(field, problem))
 }
 
-/// The field, with its value if that is one number, whose size keeps a model from fitting into `total` bytes.
+/// The field whose size keeps a model from fitting into `total` bytes, and its value if the value is a single number.
 fn largest<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
@@ -104,7 +104,7 @@ pub fn check_memory<C: ModelConfig>(
     (kind, gpu): (BackendKind, Option<usize>),
     available: Option<Amount>,
 ) -> Result<(), Error> {
-    // LibTorch does not count its tensors on a CPU. Those of Flex are about as large.
+    // LibTorch does not count its tensors on a CPU. The tensors of Flex are about as large.
     let is_like_flex = kind == BackendKind::LibTorch && gpu.is_none();
     let has_flex = BackendKind::compiled().contains(&BackendKind::Flex);
     let kind = if is_like_flex && has_flex {
@@ -243,7 +243,7 @@ fn ample<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let width = shape.width as f64;
     let copies = config.model.copies() as f64;
     let activations = match config.data.image() {
-        // FLOPs are per image. By measurement, four of them make one byte.
+        // FLOPs are per image. Measured models take about one byte for four FLOPs.
         Some(_) => flops,
         // For each layer, and for products that are wider than the stream.
         None => 512.0 * width * copies * shape.n_layer as f64 + 16.0 * flops / width,

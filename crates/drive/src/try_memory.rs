@@ -157,8 +157,8 @@ impl<C: ModelConfig> Trial<C> {
         peaks.at(self.layers(), 1).max(self.least())
     }
 
-    /// Bytes of the weights, gradients and moments, which all exist at the end of a backward pass. A copy of few layers
-    /// can take most memory at another point of a step, at the logits, where it grows less with each layer.
+    /// Bytes of the weights, gradients and moments, which all exist at the end of a backward pass. A copy with few
+    /// layers can have its peak at another point of a step, at the logits, where each layer adds less memory.
     fn least(&self) -> u64 {
         least_state(&self.config, self.vocabulary) as u64
     }
@@ -176,7 +176,7 @@ impl<C: ModelConfig> Trial<C> {
         self.n_layer.div_ceil(self.unit)
     }
 
-    /// Estimates the bytes of the model as its run trains it from `peaks`. Accumulation over micro-batches adds the sum
+    /// Estimates from `peaks` the bytes of the model as its run trains it. Accumulation over micro-batches adds the sum
     /// of the gradients: 4 bytes for each parameter.
     pub fn whole(&self, peaks: &Peaks) -> u64 {
         let train = &self.config.train;
@@ -222,7 +222,7 @@ impl<C: ModelConfig> Trial<C> {
         let mut config = self.config.clone();
         (config.model, _) = with_depth(&config.model, layers)?;
         config.train.batch = sequences;
-        // `Layers` cuts into smaller parts for fewer sequences.
+        // `Layers` cuts a pass over fewer sequences into smaller parts.
         if config.train.recompute == Some(Recompute::Layers) && !self.cuts_updates() {
             config.train.recompute = Some(Recompute::Every(1));
         }
@@ -238,7 +238,7 @@ impl<C: ModelConfig> Trial<C> {
         Error::unless_stopped()?;
         let memory = PeakMemory::start(kind, gpu);
         let timed = time(kind, gpu, config, corpus, (0, 2));
-        // The error of a step that was stopped tells less.
+        // If the user has stopped the step, its own error is less clear than this one.
         Error::unless_stopped()?;
         timed?;
         Ok(memory.bytes())

@@ -25,7 +25,7 @@ pub enum Document {
     Choose {
         /// The pairs. Equal texts are shared.
         pairs: Vec<(Arc<String>, Arc<String>)>,
-        /// Characters of each choice.
+        /// Number of characters of each choice.
         lengths: Vec<usize>,
         /// Index of the right choice.
         gold: usize,
@@ -53,7 +53,7 @@ pub fn kind_of(fields: &Fields) -> Result<Kind, String> {
         () if has("text") => Kind::Text,
         () => {
             return Err(format!(
-                "its fields ({}) are those of no known task; give its kind as `KIND=FILE`, where KIND is one of {}",
+                "its fields ({}) match no known task; give its kind as `KIND=FILE`, where KIND is one of {}",
                 fields.names.join(", "),
                 KINDS.map(|(name, _)| name).join(", ")
             ));
@@ -140,7 +140,8 @@ pub fn roll(text: Arc<String>) -> Document {
     }
 }
 
-/// Makes an article of WikiText. It is scored as ordinary text, but the words and bytes of the original count.
+/// Makes an article of WikiText. The article is scored as ordinary text, but its metrics count the words and bytes of
+/// the original.
 pub fn article(page: String) -> Document {
     let (words, bytes) = (count_words(&page), page.len());
     Document::Roll {
@@ -165,7 +166,7 @@ fn choose(context: String, choices: Vec<String>, gold: usize) -> Result<Document
     })
 }
 
-/// The most choices of a question.
+/// Maximum number of choices of a question.
 const MOST_CHOICES: usize = 256;
 
 fn in_range(document: Document) -> Result<Document, String> {
@@ -178,7 +179,7 @@ fn in_range(document: Document) -> Result<Document, String> {
     }
 }
 
-/// Returns the values of a list, which must not have too many.
+/// Returns the values of a list, or an error if the list has too many.
 fn few<T>(first: First<T>) -> Result<Vec<T>, String> {
     match first.count > MOST_CHOICES {
         true => Err(format!(
@@ -203,7 +204,7 @@ fn index(json: &RawValue, name: &str, first: u64) -> Result<usize, String> {
     let index = given.and_then(|number| number.checked_sub(first));
     let problem = || {
         format!(
-            "`{name}` is {}, no number from {first} on; the test sets of some tasks hide it",
+            "`{name}` is {}, not a number from {first} on; the test sets of some tasks hide it",
             brief(json.get())
         )
     };
@@ -254,7 +255,7 @@ fn arc_choices(choices: &RawValue) -> Result<(Vec<String>, Vec<String>), String>
     Ok(pairs.unzip())
 }
 
-/// Removes the marks of WikiHow from a text of HellaSwag.
+/// Removes WikiHow's markup from a text of HellaSwag.
 fn clean(text: String) -> String {
     static MARKS: LazyLock<Regex> = LazyLock::new(|| pattern(r"\[.*?\]"));
     let text = strip(&text).replace(" [title]", ". ");

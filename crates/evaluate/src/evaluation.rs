@@ -47,16 +47,17 @@ pub struct Results {
     pub notes: Vec<String>,
 }
 
-/// Receives the progress of an evaluation: the task, the number of scored requests, and the number of all. While
-/// documents are read, both numbers are 0. Returns false to stop the evaluation.
+/// Receives the progress of an evaluation: the task, the number of scored requests, and the number of all requests.
+/// While documents are read, both numbers are 0. Returns false to stop the evaluation.
 pub type OnProgress<'a> = &'a mut dyn FnMut(&str, usize, usize) -> bool;
 
-/// Evaluates the newest checkpoint of `run` on `tasks`, and writes `results.json`, in the layout of `lm_eval`, and the
-/// samples of each task. Results of other tasks with the same weights stay.
+/// Evaluates the newest checkpoint of `run` on `tasks`. Writes the samples of each task, and `results.json` in the
+/// layout of `lm_eval`. Results of other tasks with the same weights are kept.
 ///
 /// # Errors
 ///
-/// A document that cannot be scored; a run without a good checkpoint; [`Error::Stopped`]; I/O errors.
+/// Returns an error if a document cannot be scored, if the run has no good checkpoint, or if a file cannot be read or
+/// written. Returns [`Error::Stopped`] if `progress` returns false.
 pub fn evaluate<B: Backend, C: ModelConfig>(
     run: &Run<C>,
     tasks: &[Task],
@@ -130,7 +131,8 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
 ///
 /// # Errors
 ///
-/// The first document that the model cannot score, and why; [`Error::Stopped`].
+/// Returns an error that names the first document that the model cannot score, and the reason. Returns
+/// [`Error::Stopped`] if `goes_on` returns false.
 pub fn check(
     tasks: &[Task],
     tokenizer: &Tokenizer,
@@ -175,10 +177,10 @@ impl<'a> Requests<'a> {
     }
 }
 
-/// Most bytes of a file of results. A task takes about a thousand.
+/// Maximum bytes of a results file. A task takes about a thousand.
 const MOST_RESULTS: u64 = 4 << 20;
 
-/// Returns the results in the file `path`, if they are of the same weights, and whether the file has results of other
+/// Returns the results in the file `path` if they are for these weights, and whether the file has results for other
 /// weights.
 fn previous(path: &Path, weights: &str) -> Result<(Value, bool), Error> {
     let Ok(metadata) = fs::symlink_metadata(path) else {

@@ -29,7 +29,7 @@ const KNOWN: [&str; 17] = [
     "text",
 ];
 
-/// Most field names that an error shows.
+/// Maximum number of field names that an error shows.
 const SHOWN: usize = 12;
 
 /// The fields of a line.
@@ -75,7 +75,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     ///
-    /// The problem, as the end of a sentence about the line.
+    /// Returns the problem, as the end of a sentence about the line.
     pub fn read(line: &'a str) -> Result<Self, String> {
         if !line.trim_start().starts_with('{') {
             return Err("is not a JSON object".into());
@@ -97,7 +97,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     ///
-    /// If there is no such field.
+    /// Returns an error if there is no such field.
     pub fn get(&self, name: &str) -> Result<&'a RawValue, String> {
         let found = self.known.get(name).copied();
         found.ok_or_else(|| format!("no field `{name}`"))
@@ -107,7 +107,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     ///
-    /// If there is no such field, or it is not a string.
+    /// Returns an error if there is no such field, or if it is not a string.
     pub fn text(&self, name: &str) -> Result<String, String> {
         text(self.get(name)?, name)
     }

@@ -60,7 +60,7 @@ impl Sample {
         self.log_likelihoods.iter().all(|value| value.is_finite())
     }
 
-    /// Whether the sample can be of `document`.
+    /// Whether the sample can belong to `document`.
     pub(crate) fn is_of(&self, document: &Document) -> bool {
         let (count, least) = match document {
             Document::Choose { pairs, .. } => (pairs.len(), 1),
@@ -75,8 +75,8 @@ impl Sample {
     }
 }
 
-/// Counts tokens, words or bytes of a document in 32 bits. There are millions of short documents, and no document has
-/// more.
+/// Stores the number of tokens, words or bytes of a document in 32 bits, because a task can have millions of documents.
+/// No document needs more bits.
 fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -135,7 +135,7 @@ pub struct Metric {
 ///
 /// # Errors
 ///
-/// A document that cannot be read again.
+/// Returns an error if a document cannot be read again.
 pub(crate) fn metrics(task: &Task, found: &[Found]) -> Result<Vec<Metric>, Error> {
     let likelihoods = || found.iter().map(|found| found.log_likelihood);
     let share = |name, is_right: fn(&Found) -> bool| {

@@ -7,7 +7,8 @@ use regex::Regex;
 /// White space of Python's regular expressions, as a class of Rust's.
 pub const SPACE: &str = r"[\s\x1c-\x1f]";
 
-/// Whether `str.isspace` holds. Python counts the four separators of ASCII, which Unicode does not.
+/// Whether Python's `str.isspace` holds for `c`. Python counts the four ASCII separators as white space; Unicode does
+/// not.
 pub fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }

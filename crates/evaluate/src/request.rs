@@ -34,18 +34,18 @@ impl Request {
     }
 }
 
-/// Receives a request. An error ends the making of further requests.
+/// Receives a request. After an error, no further requests are made.
 pub type Take<'a> = &'a mut dyn FnMut(Request) -> Result<(), Error>;
 
 /// Returns false when no more requests should be made.
 pub type GoesOn<'a> = &'a mut dyn FnMut() -> bool;
 
-/// The maker of requests.
+/// Makes token requests out of documents.
 #[derive(Clone, Copy)]
 pub struct Requests<'a> {
     /// The tokenizer of the model.
     pub tokenizer: &'a Tokenizer,
-    /// The most tokens that the model reads.
+    /// Maximum number of tokens that the model reads.
     pub most: usize,
     /// Number of tokens of a long text that each window predicts.
     pub stride: usize,
@@ -73,7 +73,8 @@ impl Requests<'_> {
     ///
     /// # Errors
     ///
-    /// A text that the tokenizer does not know, or that is too long; [`Error::Stopped`]; the errors of `take`.
+    /// Returns an error if a text is too long or has characters that the tokenizer does not know. Returns
+    /// [`Error::Stopped`] if `goes_on` returns false, and the errors of `take`.
     pub fn of(
         &self,
         (task, number): (&str, usize),
@@ -352,7 +353,7 @@ mod tests {
         let requests = requests(&tokenizer, 8, 8);
         let good = |context, continuation| pair(&requests, context, continuation).unwrap();
         assert_eq!(good("ab", " cd"), ("ab".into(), " cd".into()));
-        // White space at the end of the context moves to the continuation, also if only Python counts it as white
+        // White space at the end of the context moves to the continuation, even if only Python counts it as white
         // space.
         assert_eq!(good("ab ", "cd"), ("ab".into(), " cd".into()));
         assert_eq!(good("ab\x1c", "cd"), ("ab".into(), "\x1ccd".into()));

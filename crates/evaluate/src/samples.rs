@@ -1,4 +1,4 @@
-//! The file of samples of a task. Scores are written immediately, so an evaluation that was stopped continues.
+//! The file of samples of a task. Scores are written immediately, so a stopped evaluation can continue.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -39,7 +39,7 @@ fn is_f32(precision: &Precision) -> bool {
     *precision == Precision::F32
 }
 
-/// Most bytes of a heading, and of a sample. A question has at most 256 choices.
+/// Maximum bytes of a heading, and of a sample. A question has at most 256 choices.
 const MOST: u64 = 1 << 16;
 
 /// A file of samples.
@@ -59,7 +59,7 @@ impl Samples {
     ///
     /// # Errors
     ///
-    /// [`Error::Stopped`]; I/O errors.
+    /// Returns [`Error::Stopped`] if `goes_on` returns false, and an error if the file cannot be read or written.
     pub fn open(
         directory: &Path,
         task: &Task,
@@ -109,7 +109,8 @@ impl Samples {
     ///
     /// # Errors
     ///
-    /// [`Error::Vanished`] if the path of the file no longer leads to it; I/O errors.
+    /// Returns [`Error::Vanished`] if the path of the file no longer leads to it, and an error if the file cannot be
+    /// written.
     pub fn add(&mut self, sample: &Sample, found: Found) -> Result<(), Error> {
         self.check_is_here()?;
         let line = sealed(&self.heading, &json_line(sample));
@@ -129,7 +130,7 @@ impl Samples {
     }
 }
 
-/// Reads the samples in the file `path`, and returns the number of bytes of its whole lines. `None` if the samples have
+/// Reads the samples in the file `path`. Returns the number of bytes of its complete lines, or `None` if the file has
 /// another heading.
 fn read(
     path: &Path,
@@ -160,7 +161,7 @@ fn read(
             damaged.add(from..keep);
             continue;
         };
-        // Samples of another limit stay in the file.
+        // Samples of documents beyond the limit of this evaluation stay in the file.
         if let Some(place) = found.get_mut(sample.doc_id) {
             let document = task.document(sample.doc_id)?;
             match sample.is_of(&document) {
@@ -200,7 +201,7 @@ impl Damaged {
     }
 }
 
-/// Leaves the ranges `damaged` out of the first `keep` bytes of a file. Returns its length.
+/// Removes the ranges `damaged` from the first `keep` bytes of a file, and all later bytes. Returns the new length.
 fn without(path: &Path, keep: u64, damaged: &[Range<u64>]) -> Result<u64, Error> {
     let content = fs::read(path).map_err(RunError::io("read", path))?;
     let starts = std::iter::once(0).chain(damaged.iter().map(|range| range.end));
@@ -212,11 +213,11 @@ fn without(path: &Path, keep: u64, damaged: &[Range<u64>]) -> Result<u64, Error>
     Ok(left.len() as u64)
 }
 
-/// Comes before the hash in the line of a sample.
+/// The text before the hash in the line of a sample.
 const SEAL: &str = ",\"blake3\":\"";
 
-/// The line of a sample, an object of JSON, with a hash of itself and of the file's heading. Other programs can change
-/// a file, and an evaluation that continues believes only what it has written.
+/// Returns the line of a sample: a JSON object with a hash of itself and of the file's heading. Other programs can
+/// change the file, so an evaluation trusts only lines whose hash fits.
 fn sealed(heading: &str, sample: &str) -> String {
     let sample = sample.trim_end().trim_end_matches('}');
     let mut hasher = blake3::Hasher::new();
@@ -225,13 +226,13 @@ fn sealed(heading: &str, sample: &str) -> String {
     format!("{sample}{SEAL}{}\"}}\n", &hash[..32])
 }
 
-/// Whether a line is as [`sealed`] made it.
+/// Whether a line is unchanged since [`sealed`] made it.
 fn is_sealed(heading: &str, line: &str) -> bool {
     let sample = line.rsplit_once(SEAL);
     sample.is_some_and(|(sample, _)| sealed(heading, sample) == line)
 }
 
-/// The whole lines of a file, up to the first line that is too long.
+/// The complete lines of a file, up to the first line that is too long.
 struct Lines<'a>(BufReader<fs::File>, &'a Path);
 
 impl Lines<'_> {
@@ -239,7 +240,7 @@ impl Lines<'_> {
         let mut line = String::new();
         let read = (&mut self.0).take(MOST).read_line(&mut line);
         match read {
-            // Bytes that are not text also end the whole lines.
+            // Bytes that are not text also end the complete lines.
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Ok(None),
             Err(error) => Err(RunError::io("read", self.1)(error).into()),
             Ok(_) => Ok(Some(line).filter(|line| line.ends_with('\n'))),
@@ -255,7 +256,7 @@ fn json_line(value: &impl Serialize) -> String {
 ///
 /// # Errors
 ///
-/// The path of the file, and how to fix it.
+/// Returns an error with the path of the file and the remedy.
 pub fn check_is_file(path: &Path) -> Result<(), Error> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.is_file() => Err(Error::Task {
@@ -268,11 +269,11 @@ pub fn check_is_file(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Renames the file `path`, so that another one can take its place: `NAME.before-HASH.ENDING`.
+/// Renames the file `path` to `NAME.before-HASH.ENDING`, so that another file can take its place.
 ///
 /// # Errors
 ///
-/// I/O errors.
+/// Returns an error if the file cannot be read or renamed.
 pub fn set_aside(path: &Path) -> Result<PathBuf, Error> {
     let mut hash = blake3::Hasher::new();
     let file = fs::File::open(path).map_err(RunError::io("read", path))?;

@@ -18,7 +18,7 @@ pub struct Score {
 }
 
 impl Score {
-    /// The score of no tokens.
+    /// The score of an empty continuation.
     pub const NONE: Self = Self {
         log_likelihood: 0.0,
         is_greedy: true,
@@ -31,15 +31,15 @@ impl Score {
 /// there is one row, with several continuations of the same context.
 pub type Batch = Vec<Vec<usize>>;
 
-/// Most logits that are computed at once, unless a single token of each row has more.
+/// Maximum number of logits that are computed at once, unless a single token of each row has more.
 pub const MOST_LOGITS: usize = 1 << 24;
 
-/// Most continuations of one context that are scored together. A text that repeats itself can have many windows with
-/// the same context.
+/// Maximum number of continuations of one context that are scored together. A text that repeats itself can have many
+/// windows with the same context.
 const MOST_SHARED: usize = 256;
 
-/// Groups requests into batches. Requests of a document with the same context share it. Of the others, at most `rows`
-/// go together. Nothing is padded: an appended token changes earlier results of a recurrence.
+/// Groups requests into batches. Requests of a document with the same context share a batch. Other batches have at most
+/// `rows` requests. Nothing is padded: an appended token changes earlier results of a recurrence.
 pub fn batches(requests: &[Request], rows: usize) -> Vec<Batch> {
     let mut shared: BTreeMap<(usize, &[u32]), Vec<usize>> = BTreeMap::new();
     for (place, request) in requests.iter().enumerate() {

@@ -18,7 +18,7 @@ use crate::task::Task;
 const MOST_REQUESTS: usize = 1 << 14;
 const MOST_TOKENS: usize = 1 << 21;
 
-/// The most requests of `time` tokens that are scored at once where a user asks for `batch`.
+/// Returns the maximum number of requests of `time` tokens that are scored at once if a user asks for `batch`.
 pub fn most_rows(batch: usize, time: usize) -> usize {
     batch
         .min(MOST_REQUESTS)
@@ -50,7 +50,7 @@ pub struct Scoring<'a, 'p, B: Backend, M> {
     tokens: usize,
     /// Documents with requests that are not scored yet: the sample so far, and the number of missing scores.
     open: BTreeMap<usize, (Sample, u32)>,
-    /// Number of scored requests, and of all.
+    /// Number of scored requests, and of all requests.
     done: usize,
     all: usize,
 }
@@ -84,7 +84,8 @@ impl<'a, 'p, B: Backend, M: LanguageModel<B>> Scoring<'a, 'p, B, M> {
     ///
     /// # Errors
     ///
-    /// A document that cannot be scored; [`Error::Stopped`]; I/O errors.
+    /// Returns an error if a document cannot be scored or its sample cannot be written. Returns [`Error::Stopped`] if
+    /// the evaluation was stopped.
     pub fn score_all(mut self, requests: &Requests) -> Result<(), Error> {
         let (task, progress) = (self.task, self.progress);
         let mut goes_on = || (*progress.borrow_mut())(&task.name, 0, 0);

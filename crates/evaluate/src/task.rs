@@ -100,7 +100,7 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// A file that is missing or of another kind; a document that lacks a field.
+    /// Returns an error if the file is missing or of another kind, or if a document lacks a field.
     pub fn read(task: &str, limit: Option<usize>) -> Result<Self, Error> {
         let named = task.split_once('=').and_then(|(name, file)| {
             let kind = KINDS.iter().find(|(known, _)| *known == name)?.1;
@@ -183,7 +183,7 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// If there is no such document. Existing documents were all read before.
+    /// Returns an error if there is no such document. [`read`](Self::read) has checked all others.
     pub fn document(&self, number: usize) -> Result<Document, Error> {
         let found = match &self.documents {
             Documents::Texts(texts) => texts.get(number).map(|text| Ok(roll(text.clone()))),
@@ -296,7 +296,7 @@ impl Task {
         }
     }
 
-    /// Reads the articles of a published file of WikiText. Each begins with a heading `= Title =`.
+    /// Reads the articles of a published file of WikiText. Each article begins with a heading `= Title =`.
     fn of_wikitext(name: String, path: &Path, most: usize) -> Result<Self, Error> {
         let text = read_utf8(path)?;
         let (mut parts, mut start, mut at) = (Vec::new(), 0, 0);

@@ -159,7 +159,7 @@ impl Beside {
     ///
     /// # Errors
     ///
-    /// A damaged file.
+    /// Returns an error if a file is damaged.
     pub fn read(directory: &Path, implied: Option<&str>) -> Result<Self, Error> {
         let damaged = |file: &str, name: &str| {
             let problem = format!("is damaged: `{name}` is not a token");
@@ -231,7 +231,7 @@ impl Beside {
     ///
     /// # Errors
     ///
-    /// The problem, if a token's id in a file differs from the id that it gets, or its id is unknown.
+    /// Returns the problem if a token's id in a file differs from the id that it gets, or if its id is unknown.
     pub fn add_to(&self, file: &mut Value, vocab_size: usize) -> Result<(bool, Vec<&str>), String> {
         let before = file["added_tokens"].take();
         let mut list: Vec<Value> = before.as_array().cloned().unwrap_or_default();

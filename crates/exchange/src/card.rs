@@ -17,7 +17,7 @@ use crate::{Error, ExportOptions};
 ///
 /// # Errors
 ///
-/// Metrics of the run that cannot be read.
+/// Returns an error if the metrics of the run cannot be read.
 pub fn card(
     run: &Run,
     checkpoint: &Path,
@@ -118,7 +118,7 @@ fn last_loss(run: &Run, step: usize) -> Result<Option<(usize, f64)>, Error> {
         .next_back())
 }
 
-/// Writes foreign text on one line of Markdown, as plain text. It escapes markup, HTML, links and the ends of cells.
+/// Writes untrusted text on one line of Markdown, as plain text. Markup, HTML, links and the ends of cells are escaped.
 fn inline(text: impl Display) -> String {
     let mut escaped = String::new();
     for c in one_line(text).chars() {

@@ -24,7 +24,7 @@ impl Ends {
     ///
     /// # Errors
     ///
-    /// A damaged file.
+    /// Returns an error if a file is damaged.
     pub fn read(directory: &Path, config: &Fields) -> Result<Self, Error> {
         const GENERATION: &str = "generation_config.json";
         let generation = read_fields_if_any(&directory.join(GENERATION))?;
@@ -39,12 +39,12 @@ impl Ends {
     }
 
     /// Returns the tokenizer with these tokens, and notes for the user. A text begins with the tokenizer's `bos_token`,
-    /// as in `lm_eval`, and ends where `generation_config.json` says, as in `transformers`. The other files are used if
-    /// these say nothing.
+    /// as in `lm_eval`, and ends where `generation_config.json` says, as in `transformers`. The other files count only
+    /// if these files name no token.
     ///
     /// # Errors
     ///
-    /// The errors of [`Tokenizer::with_ends`].
+    /// Returns the errors of [`Tokenizer::with_ends`].
     pub fn set(&self, found: Found) -> Result<(Tokenizer, Vec<String>), Error> {
         let Found {
             tokenizer,
@@ -88,7 +88,7 @@ fn first(
         }
         if !odd.contains(&one) {
             notes.push(format!(
-                "`{field}` of {file} is {}, which is no token of the tokenizer, and is left out",
+                "`{field}` of {file} is {}, which is not a token of the tokenizer, and is left out",
                 one_line(one)
             ));
             odd.push(one);

@@ -44,8 +44,8 @@ pub const OWN_TYPE: &str = "residual_zoo";
 ///
 /// # Errors
 ///
-/// An existing, non-empty `directory`; a run without a good checkpoint, or whose model is not a language model; I/O
-/// errors.
+/// Returns an error if `directory` exists and is not empty, if the run has no good checkpoint, if its model cannot be
+/// exported, or if a file cannot be written.
 pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Exported, Error> {
     if run.config.data.time().is_some() {
         let problem = "was not trained on text, so it is not a language model that can be exported";
@@ -106,16 +106,17 @@ fn is_current(directory: &Path) -> bool {
     current.is_ok_and(|current| found.is_ok_and(|found| found == current))
 }
 
-/// The most bytes of the directory's name before the number of the process. File systems take names of 255 bytes.
+/// Maximum bytes of the directory's name in the names of unfinished exports. The rest is for the id of the process:
+/// file systems take names of 255 bytes.
 const MOST_NAME: usize = 230;
 
-/// The beginning of the names of unfinished exports to `directory`.
+/// Returns the beginning of the names of unfinished exports to `directory`.
 fn unfinished(directory: &Path) -> String {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
     format!("{}.", &name[..name.floor_char_boundary(MOST_NAME)])
 }
 
-/// Returns the directory of the files until they are complete.
+/// Returns the directory that has the files until they are complete.
 fn aside(directory: &Path) -> PathBuf {
     let name = unfinished(directory);
     directory.with_file_name(format!("{name}{}.partial", std::process::id()))

@@ -103,7 +103,8 @@ pub const PREFIX: &str = "transformer.";
 ///
 /// # Errors
 ///
-/// Two tensors of one name; an unembedding that differs from the token table although it is tied.
+/// Returns an error if two tensors have the same name, or if the unembedding differs from the token table although it
+/// is tied.
 pub fn normalise(path: &Path, tensors: Tensors, tied: bool) -> Result<Tensors, Error> {
     // torch.compile and training on several GPUs add prefixes of their own.
     let mut tensors = rename(path, tensors, |name| {
@@ -166,8 +167,8 @@ pub struct HfConfig {
     bos_token_id: Option<u32>,
     #[serde(skip_deserializing)]
     eos_token_id: Option<u32>,
-    /// Whether linear layers and norms have biases. In Hugging Face's model, they always do. For a model of the zoo
-    /// without biases, they are zeros there.
+    /// Whether linear layers and norms have biases. In Hugging Face's model, they always do. A model of the zoo without
+    /// biases gets zero biases there.
     bias: bool,
 }
 
@@ -203,7 +204,7 @@ impl HfConfig {
     ///
     /// # Errors
     ///
-    /// A field of another type.
+    /// Returns the problem if a field has another type.
     pub fn of(mut fields: Fields) -> Result<Self, String> {
         // `transformers` has a second name for these sizes.
         for (name, other) in [
@@ -228,7 +229,7 @@ impl HfConfig {
     ///
     /// # Errors
     ///
-    /// A setting that the zoo does not have.
+    /// Returns an error about a setting that the zoo does not have.
     pub fn read(&self) -> Result<Gpt2Config, ConfigError> {
         let unsupported = |field: &str, problem: String| Err(ConfigError::new(field, problem));
         let activation = match self.activation_function.as_str() {
@@ -333,7 +334,7 @@ pub fn add_zero_biases(theirs: &mut Tensors) {
 ///
 /// # Errors
 ///
-/// A bias that is not zero.
+/// Returns an error if a bias is not zero.
 pub fn without_biases(path: &Path, mut tensors: Tensors) -> Result<Tensors, Error> {
     let is_bias = |name: &str| name.ends_with(".bias");
     let odd = tensors
@@ -352,7 +353,7 @@ pub fn without_biases(path: &Path, mut tensors: Tensors) -> Result<Tensors, Erro
 ///
 /// # Errors
 ///
-/// The name of a field, and its problem.
+/// Returns the name of a field that cannot be read, and its problem.
 pub fn read_nano_gpt(pickle: &Pickle, arguments: Id) -> Result<(Gpt2Config, usize), ConfigError> {
     let field = |name: &str| pickle.field(arguments, name).map(|id| pickle.get(id));
     // Fields that are not set have the defaults of nanoGPT's `GPTConfig`.

@@ -54,8 +54,8 @@ const LEARNING_RATE: f64 = 3e-5;
 ///
 /// # Errors
 ///
-/// A file that is missing, damaged or of another kind; tensors that do not fit the model; a tokenizer that does not
-/// fit them.
+/// Returns an error if a file is missing, damaged or of another kind, if the tensors do not fit the model, or if the
+/// tokenizer does not fit the tensors.
 pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
     let found = find(path)?;
     let Found {
@@ -149,7 +149,7 @@ impl Imported {
     ///
     /// # Errors
     ///
-    /// An existing, non-empty `directory`; I/O errors.
+    /// Returns an error if `directory` exists and is not empty, or if a file cannot be written.
     pub fn write(&self, directory: &Path) -> Result<(), Error> {
         let mut run = RunDir::open(directory)?;
         let start = Start {
@@ -433,7 +433,7 @@ impl WeightFiles {
     }
 }
 
-/// Returns the most numbers that `files` can have. A number has at least two bytes.
+/// Returns the maximum number of parameters that `files` can have. A parameter takes at least two bytes.
 fn most_parameters(files: &[PathBuf]) -> usize {
     let bytes = files.iter().filter_map(|file| std::fs::metadata(file).ok());
     bytes.map(|metadata| metadata.len() as usize / 2).sum()

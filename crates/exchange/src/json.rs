@@ -17,7 +17,7 @@ pub type Fields = Map<String, Value>;
 ///
 /// # Errors
 ///
-/// A file that is missing, or whose content is not an object.
+/// Returns an error if the file is missing, or if its content is not an object.
 pub fn read_fields(path: &Path) -> Result<Fields, Error> {
     let mut fields = read_with_nulls(path)?;
     fields.retain(|_, value| !value.is_null());
@@ -28,7 +28,7 @@ pub fn read_fields(path: &Path) -> Result<Fields, Error> {
 ///
 /// # Errors
 ///
-/// The errors of [`read_fields`].
+/// Returns the errors of [`read_fields`].
 pub fn read_with_nulls_if_any(path: &Path) -> Result<Fields, Error> {
     match is_there(path)? {
         true => read_with_nulls(path),
@@ -57,11 +57,11 @@ fn read_with_nulls(path: &Path) -> Result<Fields, Error> {
 ///
 /// # Errors
 ///
-/// The name of the field that has another type, and the problem.
+/// Returns the name of the field that has another type, and the problem.
 pub fn from_fields<T: DeserializeOwned>(fields: Fields) -> Result<T, String> {
     let read = |fields: &Fields| serde_json::from_value::<T>(fields.clone().into());
     read(&fields).map_err(|error| {
-        // The error does not have the name. Without the field that causes it, there is no error.
+        // The error lacks the name of its field. Without that field, there is no error.
         let is_cause = |name: &&String| {
             let mut others = fields.clone();
             others.remove(*name);
@@ -77,7 +77,7 @@ pub fn from_fields<T: DeserializeOwned>(fields: Fields) -> Result<T, String> {
 ///
 /// # Errors
 ///
-/// The errors of [`read_fields`].
+/// Returns the errors of [`read_fields`].
 pub fn read_fields_if_any(path: &Path) -> Result<Fields, Error> {
     match is_there(path)? {
         true => read_fields(path),

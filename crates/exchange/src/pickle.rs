@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-/// Maximum bytes of a pickle. The pickle of a model has some hundred kilobytes; the numbers are elsewhere.
+/// Maximum bytes of a pickle. The pickle of a model has a few hundred kilobytes, without the numbers of its tensors.
 pub const MOST_BYTES: usize = 1 << 22;
 /// Maximum values in a pickle. A tensor has about 25.
 const MOST_VALUES: usize = 1 << 18;
@@ -99,7 +99,8 @@ impl Pickle {
     ///
     /// # Errors
     ///
-    /// [`PickleError`].
+    /// Returns a [`PickleError`] if the pickle is damaged, too large, or needs an operation or function that no file of
+    /// weights needs.
     pub fn read(bytes: &[u8]) -> Result<(Self, usize), PickleError> {
         let mut machine = Machine {
             bytes,
@@ -177,7 +178,7 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// Does one operation. Returns whether there are more.
+    /// Executes one operation. Returns whether there are more.
     fn step(&mut self) -> Result<bool, PickleError> {
         let start = self.at;
         let operation = self.take(1)?[0];

@@ -75,7 +75,7 @@ pub fn is_buffer(name: &str) -> bool {
     name.contains(".rotary_emb.")
 }
 
-/// Whether these are the names of a TokenFormer.
+/// Whether these are the names of a TokenFormer's tensors.
 pub fn is_one<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {
     names.any(|name| name.ends_with(".mlp.key_param_tokens"))
 }
@@ -84,7 +84,7 @@ pub fn is_one<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {
 ///
 /// # Errors
 ///
-/// Two tensors of one name.
+/// Returns an error if two tensors have the same name.
 pub fn normalise(path: &Path, tensors: Tensors) -> Result<Tensors, Error> {
     rename(path, tensors, |name| {
         let name = name.strip_prefix("module.").unwrap_or(name);
@@ -96,12 +96,12 @@ pub fn normalise(path: &Path, tensors: Tensors) -> Result<Tensors, Error> {
 }
 
 /// Returns the config that follows from the shapes of the tensors, and the number of token ids. Other fields are as in
-/// the authors' configs: the L2 norm and GELU, rotary positions on a quarter of each head, 2048 of them, and a final
-/// norm with scale and shift.
+/// the authors' configs: the L2 norm and GELU, a context of 2048, rotary positions on a quarter of each head, and a
+/// final norm with scale and shift.
 ///
 /// # Errors
 ///
-/// Sizes that no TokenFormer has; without `n_head`, sizes that no model of Table 8 has.
+/// Returns an error if no TokenFormer has these sizes or, without `n_head`, if no model of Table 8 has them.
 pub fn config(
     tensors: &Tensors,
     n_head: Option<usize>,

@@ -49,7 +49,7 @@ impl From<Tokenizer> for Found {
 ///
 /// # Errors
 ///
-/// A damaged file; an added token whose id in a file differs from the id that it gets.
+/// Returns an error if a file is damaged, or if an added token's id in a file differs from the id that it gets.
 pub fn in_directory(directory: &Path, vocab_size: usize) -> Result<Option<Found>, Error> {
     let [file, characters, vocabulary, merges] =
         ["tokenizer.json", "meta.pkl", "vocab.json", "merges.txt"].map(|name| directory.join(name));
@@ -127,7 +127,7 @@ fn is_byte_level(json: &Json, settings: &Fields) -> bool {
 ///
 /// # Errors
 ///
-/// A missing or damaged file.
+/// Returns an error if the file is missing or damaged.
 pub fn given(name: &str) -> Result<Tokenizer, Error> {
     let path = Path::new(name);
     match name {
@@ -137,7 +137,7 @@ pub fn given(name: &str) -> Result<Tokenizer, Error> {
     }
 }
 
-/// Returns the tokenizer of an exported model of the zoo, if `transformers` has no such kind.
+/// Returns the tokenizer of an exported model of the zoo, if `transformers` does not have this kind of tokenizer.
 fn of_zoo(settings: &Fields, file: &Path) -> Result<Option<Tokenizer>, Error> {
     let words = || -> Result<Vec<String>, Error> {
         let json = Json::Object(read_fields(file)?);

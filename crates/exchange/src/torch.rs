@@ -38,7 +38,7 @@ impl TorchFile {
     ///
     /// # Errors
     ///
-    /// A file of another kind, or damaged; I/O errors.
+    /// Returns an error if the file cannot be read, is damaged, or is of another kind.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let failed = |problem: String| Error::file(path, problem);
         check_is_file(path)?;
@@ -131,7 +131,7 @@ impl TorchFile {
     ///
     /// # Errors
     ///
-    /// A problem of the file: another type, or a storage that is missing, damaged or too short.
+    /// Returns the problem if the tensor has another type, or if its storage is missing, damaged or too short.
     pub fn tensor(&mut self, tensor: &StridedTensor) -> Result<TensorData, String> {
         let storage = Storage::of(&self.pickle, tensor.storage);
         let Storage { kind, key, count } = storage.ok_or("has a storage of unknown form")?;

@@ -81,7 +81,7 @@ impl Format {
     ///
     /// # Errors
     ///
-    /// [`Error::Tensors`] with all tensors that are missing, unexpected or of another shape.
+    /// Returns [`Error::Tensors`] with all tensors that are missing, unexpected or of another shape.
     pub fn read(
         &self,
         path: &Path,
@@ -150,7 +150,7 @@ impl Format {
 ///
 /// # Errors
 ///
-/// [`Error::Tensors`] with all tensors that are missing, unexpected or of another shape.
+/// Returns [`Error::Tensors`] with all tensors that are missing, unexpected or of another shape.
 pub fn read_own(
     path: &Path,
     tensors: Tensors,
@@ -208,11 +208,11 @@ pub fn transpose(tensor: TensorData) -> Option<TensorData> {
     ))
 }
 
-/// Reads the tensors of safetensors files, except those whose names are `is_buffer`.
+/// Reads the tensors of safetensors files, except tensors for which `is_buffer` holds.
 ///
 /// # Errors
 ///
-/// A file that is missing or damaged; tensors that do not consist of floats.
+/// Returns an error if a file is missing or damaged, or if a tensor does not consist of floats.
 pub fn read_safetensors(files: &[PathBuf], is_buffer: fn(&str) -> bool) -> Result<Tensors, Error> {
     merged(files.iter().map(|file| {
         let (tensors, _) = checkpoint::read_some_tensors(file, |name| !is_buffer(name))?;
@@ -224,7 +224,7 @@ pub fn read_safetensors(files: &[PathBuf], is_buffer: fn(&str) -> bool) -> Resul
 ///
 /// # Errors
 ///
-/// The errors of `files`; two tensors of one name.
+/// Returns the errors of `files`, and an error if two tensors have the same name.
 pub fn merged<'a>(
     files: impl Iterator<Item = Result<(&'a PathBuf, Tensors), Error>>,
 ) -> Result<Tensors, Error> {
@@ -240,11 +240,11 @@ pub fn merged<'a>(
     Ok(all)
 }
 
-/// Reads the tensors of the dictionary `state`, except those whose names are `is_buffer`.
+/// Reads the tensors of the dictionary `state`, except tensors for which `is_buffer` holds.
 ///
 /// # Errors
 ///
-/// Values other than tensors of floats.
+/// Returns an error if a value is not a tensor of floats.
 pub fn read_torch(
     path: &Path,
     file: &mut TorchFile,
@@ -299,7 +299,7 @@ pub fn read_torch(
 ///
 /// # Errors
 ///
-/// Two tensors that get the same name.
+/// Returns an error if two tensors get the same name.
 pub fn rename(
     path: &Path,
     tensors: Tensors,

@@ -8,7 +8,7 @@ use residual_zoo_core::{Branch, Frame, Linear, Norm, linear};
 
 use crate::Gpt2Config;
 
-/// f(x) = attention(norm(x)), `n_head` heads of width `width / n_head`.
+/// f(x) = attention(norm(x)), with `n_head` heads of width `width / n_head`.
 #[derive(Module, Debug)]
 pub struct Attention<B: Backend> {
     norm: Norm<B>,

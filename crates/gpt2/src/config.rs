@@ -14,8 +14,8 @@ use crate::{Attention, Block, Mlp, net2net};
 /// section 2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Init {
-    /// √(2 / (5 D)) (Nguyen and Salazar, "Transformers without tears", 2019, section 2.2). It gives layers outputs of
-    /// the same size at every width.
+    /// √(2 / (5 D)) (Nguyen and Salazar, "Transformers without tears", 2019, section 2.2). Layer outputs then have the
+    /// same size at every width.
     Width,
     /// A given number.
     Fixed(f64),
@@ -136,7 +136,7 @@ impl Gpt2Config {
         self.d_ff.unwrap_or(4 * self.width)
     }
 
-    /// The initial weights, with the default for `None`.
+    /// Returns `init`, or its default.
     pub fn init(&self) -> Init {
         let published = self.width >= Self::default().width;
         self.init.unwrap_or(match published {
@@ -161,7 +161,7 @@ impl Gpt2Config {
         }
     }
 
-    /// Standard deviation of initial projections back to the stream, which read `fan_in` features.
+    /// Standard deviation of the initial weights that read `fan_in` features and write to the stream.
     pub(crate) fn projection_std(&self, fan_in: usize, frame: &Frame) -> f64 {
         let std = self.weight_std(fan_in) * frame.output;
         match frame.by_depth {
@@ -240,7 +240,7 @@ impl Architecture for Gpt2Config {
         if let Some(mup) = &self.mup {
             let Gpt2Base { width, n_head, .. } = mup.base;
             if self.init.is_some() {
-                let problem = "is set, but the start is that of `mup`; leave one out";
+                let problem = "is set, but `mup` sets the initial weights; leave one out";
                 return Err(ConfigError::new("init", problem));
             }
             mup.validate(&[("width", width), ("d_ff", mup.base.d_ff())])?;

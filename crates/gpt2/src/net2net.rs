@@ -3,9 +3,9 @@
 //! TokenFormer paper.
 //!
 //! Neuron j of the wider layer copies neuron j mod n. If a neuron has c copies, the weights that read them are divided
-//! by c. When the width doubles, all neurons have the same number of copies. Layer norm over the copies then equals layer
-//! norm over the neurons, and the logits stay the same. Otherwise, mean and variance count some neurons more often, and
-//! the logits change.
+//! by c. When the width doubles, all neurons have the same number of copies. Layer norm over the copies then equals
+//! layer norm over the neurons, and the logits stay the same. Otherwise, mean and variance count some neurons more
+//! often, and the logits change.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,16 @@ use residual_zoo_core::ConfigError;
 
 use crate::Gpt2Config;
 
-/// Makes the weights of a model of config `wide` from the weights `tensors` of a model of config `narrow`, by name.
+/// Makes the weights of a `wide` model from the weights `tensors` of a `narrow` model. Keys are parameter names.
 ///
 /// Exact copies with equal inputs and outputs would stay equal during training. Uniform noise of up to `noise` times
 /// the tensor's root mean square makes them differ; 0 keeps exact copies.
 ///
 /// # Errors
 ///
-/// If the configs differ in more than width, heads and feed-forward width, or in the size of a head. If `wide` is
-/// narrower than `narrow`, or the tensors do not belong to one GPT-2. Tensors of connections stay unchanged.
+/// Returns an error if the configs differ in more than width, heads and feed-forward width, or in the size of a head.
+/// Also returns an error if `wide` is narrower than `narrow`, or if the tensors do not belong to one GPT-2. Tensors of
+/// connections stay unchanged.
 pub fn widen(
     wide: &Gpt2Config,
     narrow: &Gpt2Config,
@@ -38,7 +39,7 @@ pub fn widen(
     let mut widened = BTreeMap::new();
     for (name, tensor) in tensors {
         if name.contains(".connection.") {
-            // Connections surround layers of one width, which does not change.
+            // A model with connections keeps the width of its stream. Only `d_ff` can grow.
             widened.insert(name.clone(), tensor.clone());
             continue;
         }
@@ -57,8 +58,8 @@ pub fn widen(
         };
         let rows = rows.filter(|_| kind == "weight");
         let mut found = copy(tensor, rows, columns, times, noise, &mut rng);
-        // A tied token table is also the unembedding, which reads the copies. The scale of the final norm takes its
-        // division by c.
+        // A tied token table is also the unembedding, which reads the copies. Instead of the table, the scale of the
+        // final norm is divided by c.
         let is_final_norm = name.starts_with("embeddings.norm.");
         if wide.tied && is_final_norm {
             let shares = (0..wide.width).map(|j| 1.0 / width.of(j) as f32);
@@ -102,7 +103,7 @@ pub(crate) fn check(wide: &Gpt2Config, narrow: &Gpt2Config) -> Result<(), Config
     if wide.width / wide.n_head != narrow.width / narrow.n_head {
         let head = narrow.width / narrow.n_head;
         let problem = format!(
-            "makes heads of width {}, but those of the narrow model have width {head}; Net2Net copies whole heads, so set it \
+            "makes heads of width {}, but the narrow model has heads of width {head}; Net2Net copies whole heads, so set it \
              to width / {head}",
             wide.width / wide.n_head,
         );
@@ -127,7 +128,7 @@ fn check_own(name: &str, n_layer: usize) -> Result<(), ConfigError> {
     }
 }
 
-/// Copying of `from` neurons to `to`.
+/// A map from `to` neurons to the `from` neurons that they copy.
 struct Copies {
     from: usize,
     to: usize,
@@ -145,7 +146,7 @@ impl Copies {
 }
 
 /// Copies the rows of `tensor`, which read neurons, and its columns, which write neurons. `tensor` is a matrix, or a
-/// vector of columns. The columns are `times` lists of neurons side by side.
+/// vector with an entry per column. The columns are `times` lists of neurons side by side.
 fn copy(
     tensor: &TensorData,
     rows: Option<&Copies>,

@@ -1,4 +1,4 @@
-//! Activations with one pass forward and one backward. Only the input is kept.
+//! Activations in one forward and one backward pass over memory. Only the input is kept.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
@@ -238,7 +238,7 @@ mod libtorch {
             }
         }
 
-        /// The gradient of x for the gradient of the value.
+        /// The gradient of x, from the gradient of the value.
         pub(crate) fn gradient(self, x: &Tensor, grad: &Tensor) -> Tensor {
             match self {
                 Self::Relu => x.threshold_backward(grad, 0.0),

@@ -62,7 +62,7 @@ impl Dropped {
         (mixed ^ (mixed >> 31)) as u32
     }
 
-    /// The bound of [`hash`] below which a weight is dropped.
+    /// The bound on [`hash`] below which a weight is dropped.
     pub fn threshold(&self) -> u32 {
         (self.probability * u32::MAX as f64) as u32
     }
@@ -92,8 +92,8 @@ pub fn attention<B: Backend>(
     result.map(of).map_err(|qkv| qkv.map(of))
 }
 
-/// Applies [`attention`] to a sequence itself. The heads of q, k and v are one tensor `[batch, 3 · heads, time, d]`,
-/// and so is their gradient.
+/// Computes the [`attention`] of a sequence to itself. The heads of q, k and v are one tensor
+/// `[batch, 3 · heads, time, d]`, and so is their gradient.
 ///
 /// # Errors
 ///

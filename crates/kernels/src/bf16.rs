@@ -8,8 +8,8 @@ use crate::op::apply;
 #[derive(Clone, Copy, Debug)]
 struct Bf16Product;
 
-/// a · b in bf16: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes. a, b, the result and its
-/// gradient are rounded to bf16. The gradients of a and b have their float types.
+/// a · b in bf16: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes. a, b, the result and its gradient
+/// are rounded to bf16. The gradients of a and b have the float types of a and b.
 ///
 /// # Errors
 ///

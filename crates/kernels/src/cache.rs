@@ -3,7 +3,7 @@
 use burn::tensor::{Tensor, backend::Backend};
 
 /// Replaces the positions from `start` of `cache` `[batch, heads, context, d]` by `new` `[batch, heads, time, d]`.
-/// Writes in place if no one else holds `cache`; Flex's own `slice_assign` always copies it.
+/// Writes in place if nothing else holds `cache`; Flex's own `slice_assign` always copies it.
 ///
 /// # Errors
 ///

@@ -43,7 +43,7 @@ mod flex {
     use crate::flex::{add_up, contiguous, each, simd, slice, zeros};
     use crate::op::Op;
 
-    /// Number of outputs whose sums are in registers at a time. Every SIMD width divides it.
+    /// Number of outputs whose sums are in registers at a time. It is a multiple of every SIMD width.
     const LANES: usize = 16;
 
     /// Number of pixels, or of inputs of a kernel, whose sums are in registers. With two vectors of 8 outputs each,
@@ -53,7 +53,8 @@ mod flex {
     /// Maximum number of channels. Burn computes larger convolutions.
     const CHANNELS: usize = 128;
 
-    /// Number of images whose gradients of w one task sums. It makes sums independent of the number of threads.
+    /// Number of images for which one task sums the gradients of w. A fixed number makes sums independent of the number
+    /// of threads.
     const GROUP: usize = 4;
 
     /// The sizes of a convolution: x `[batch, height, width, input]`, w `[output, input, kernel, kernel]`.
@@ -114,7 +115,7 @@ mod flex {
         fn padded(&self, image: &[f32], width: usize, apart: usize) -> Vec<f32> {
             let (padding, c) = (self.kernel / 2, self.input);
             let across = self.across();
-            // The last tile can end behind the image.
+            // The last tile can extend beyond the image.
             let mut padded = vec![0.0; (self.height + 2 * padding) * across + TILE];
             for (y, row) in image.chunks_exact(width * c).enumerate() {
                 let to = &mut padded[(padding + y * apart) * across + padding * c..];
@@ -224,8 +225,8 @@ mod flex {
             for row in 0..height {
                 for start in (0..width).step_by(TILE) {
                     let count = TILE.min(width - start);
-                    // From right to left and from pixel to pixel, so that later vectors overwrite what a vector writes
-                    // beyond its pixel.
+                    // A vector can write beyond its pixel. Outputs go from last to first, then pixel by pixel, so that
+                    // later vectors overwrite these elements.
                     for group in (0..groups).rev() {
                         let mut sums: Sums<S, V> = [[simd.splat_f32s(0.0); V]; TILE];
                         for k in 0..sizes.kernel {
@@ -266,7 +267,7 @@ mod flex {
         w: &[[S::f32s; V]],
         sums: &mut Sums<S, V>,
     ) {
-        // These are loops, because closures of `map` would not be compiled for this processor.
+        // Loops instead of `map`, because closures would not be compiled for the SIMD level of this processor.
         let mut x = [0.0; TILE];
         let (w_fours, w_rest) = w.as_chunks::<4>();
         // Four at a time, for fewer bounds checks.
@@ -469,8 +470,8 @@ mod libtorch {
     impl Op<LibTorch, 2> for Convolution {
         type Kept = Graph<2>;
 
-        /// Takes kernels of more than one pixel. A kernel of one pixel is a product. For strided ones with few
-        /// channels, PyTorch's gradient writes out of bounds on CPUs
+        /// Takes kernels of more than one pixel. A kernel of one pixel is a product. For strided kernels of one pixel
+        /// with few channels, PyTorch's gradient writes out of bounds on CPUs
         /// (<https://github.com/uxlfoundation/oneDNN/issues/6035>).
         fn takes(&self, [_, w]: &[TchTensor; 2]) -> bool {
             w.tensor.size()[3] > 1

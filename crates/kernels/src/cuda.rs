@@ -1,5 +1,5 @@
-//! Launches of our own kernels on LibTorch's tensors (`cuda/kernels.cu`). On a CPU, which only tests ask for, the kernels
-//! are emulated.
+//! Launches of this crate's CUDA kernels (`cuda/kernels.cu`) on LibTorch's tensors. On a CPU, which only tests use, the
+//! kernels are emulated.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -90,7 +90,7 @@ pub(crate) fn launch(name: &CStr, on: &Tensor, grid: Grid, arguments: &[Arg]) {
         Device::Cuda(index) => index as c_int,
         _ => -1,
     };
-    // Each argument in the first bytes of eight, as the processors that CUDA runs on store it.
+    // Each argument takes the first of eight bytes, in little-endian order, as on all processors that CUDA supports.
     let mut values: Vec<[u8; 8]> = arguments
         .iter()
         .map(|argument| match *argument {
@@ -117,8 +117,8 @@ pub(crate) fn launch(name: &CStr, on: &Tensor, grid: Grid, arguments: &[Arg]) {
         })
         .collect();
     let mut pointers: Vec<*mut c_void> = values.iter_mut().map(|x| x.as_mut_ptr().cast()).collect();
-    // SAFETY: the strings and the arguments live until it returns. PyTorch frees the memory of a tensor only for later
-    // work of the same stream.
+    // SAFETY: the strings and the arguments live until the call returns. PyTorch frees the memory of a tensor only for
+    // later work of the same stream.
     check(unsafe {
         zoo_launch(
             SOURCE.as_ptr(),
@@ -138,7 +138,7 @@ pub(crate) fn rows(x: &Tensor) -> [usize; 2] {
     [x.numel() / width.max(1), width]
 }
 
-/// A tensor for the result of a kernel, without values.
+/// An uninitialised tensor for the result of a kernel.
 pub(crate) fn empty(sizes: &[i64], kind: Kind, like: &Tensor) -> Tensor {
     Tensor::empty(sizes, (kind, like.device()))
 }

@@ -1,8 +1,8 @@
 //! Common parts of the kernels for Flex: slices of tensors, parallel rows, and arithmetic that vectorises.
 //!
 //! A kernel consists of plain loops and of sums. `pulp` compiles it for each level of SIMD instructions and picks the
-//! widest that the processor has. The threads of rayon share the rows. No sum is split among threads, so results do
-//! not depend on their number.
+//! widest that the processor has. The threads of rayon share the rows. No sum is split among threads, so results do not
+//! depend on the number of threads.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Element, Tensor, TensorData, TensorMetadata, TensorPrimitive};
@@ -197,8 +197,8 @@ pub(crate) fn simd<W: WithSimd>(kernel: W) -> W::Output {
     Arch::new().dispatch(kernel)
 }
 
-/// Number of elements below which a kernel stays on its thread. Handing over work costs about as much as reading this
-/// many.
+/// Number of elements below which a kernel stays on its thread. Handing work to another thread costs about as much as
+/// reading this many elements.
 const SERIAL: usize = 1 << 14;
 
 /// Approximate number of elements per task.
@@ -249,8 +249,8 @@ pub(crate) fn slice<E: Real>(x: &FlexTensor) -> &[E] {
     &x.storage()[..x.layout().num_elements()]
 }
 
-/// Puts the elements of `x` in order. If `x` is the only owner of its data, it stays so, and its data can be changed
-/// in place.
+/// Puts the elements of `x` in order. If `x` is the only owner of its data, it remains the only owner, and its data can
+/// be changed in place.
 pub(crate) fn contiguous(x: FlexTensor) -> FlexTensor {
     x.to_contiguous()
 }

@@ -10,14 +10,14 @@ use burn_flex::FlexTensor;
 use gemm::Parallelism;
 
 /// Number of multiplications from which threads share a product, as in Burn. Each thread computes its own elements, so
-/// results do not depend on their number.
+/// results do not depend on the number of threads.
 const PARALLEL: usize = 192 * 192 * 192;
 
 /// a · b for a `[m, k]` and b `[k, n]`, both f32.
 ///
 /// # Panics
 ///
-/// If the shapes do not fit or an element is not f32.
+/// If the shapes do not match or an element is not f32.
 pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
     let ([m, k], [rows, n]): ([usize; 2], [usize; 2]) = (a.shape().dims(), b.shape().dims());
     assert_eq!(k, rows, "the product of [{m}, {k}] and [{rows}, {n}]");
@@ -74,7 +74,7 @@ fn strides(x: &FlexTensor) -> [isize; 2] {
     [0, 1].map(|axis| x.layout().strides()[axis])
 }
 
-/// Returns `x` if all its elements are behind its first one and in its data, else a copy.
+/// Returns `x` if all its elements are in its data, at or after the first element; otherwise a copy.
 fn in_bounds(x: &FlexTensor) -> FlexTensor {
     let sides: [usize; 2] = x.shape().dims();
     let data = x.storage::<f32>().len();

@@ -13,7 +13,7 @@ pub struct Graph<const N: usize> {
     inputs: [TchTensor; N],
     leaves: [Tensor; N],
     y: Tensor,
-    /// The result as Burn has it, if the gradient needs it.
+    /// The result as a tensor of Burn, if the gradient needs it.
     result: Option<TchTensor>,
 }
 
@@ -56,9 +56,9 @@ impl<const N: usize> Graph<N> {
         }
     }
 
-    /// Returns the gradients of Σ y · grad by the inputs, where `grad` is the gradient of the result.
+    /// Returns the gradients of Σ y · grad with respect to the inputs, where `grad` is the gradient of the result.
     pub fn backward(self, grad: &TchTensor) -> [TchTensor; N] {
-        // Burn's gradients are f32 also where the result is bf16.
+        // Burn's gradients are f32 even if the result is bf16.
         let grad = grad.tensor.to_kind(self.y.kind());
         libtorch::gradients(&self.y, &grad, self.leaves).map(TchTensor::new)
     }

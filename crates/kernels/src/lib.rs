@@ -1,9 +1,9 @@
-//! Fast forms of operations that architectures share. `residual_zoo_core::ops` has the plain form of each, the
-//! equation, and calls this crate first.
+//! Fast forms of operations that architectures share. `residual_zoo_core::ops` calls this crate first, and has the
+//! plain form of each operation, which follows the equation.
 //!
-//! A fast form gives the same values and gradients up to rounding, and keeps less for the backward pass. Every
-//! function takes a tensor of any backend. It returns its input if it has no kernel for it: on backends other than
-//! Flex and LibTorch, for other float types, or with the environment variable `RESIDUAL_ZOO_OPS=plain`.
+//! A fast form gives the same values and gradients up to rounding, and keeps less for the backward pass. Every function
+//! takes tensors of any backend. It returns its inputs if there is no kernel for them: on backends other than Flex and
+//! LibTorch, for other float types, or with the environment variable `RESIDUAL_ZOO_OPS=plain`.
 
 // Without a backend that has kernels, the common parts are unused.
 #![cfg_attr(

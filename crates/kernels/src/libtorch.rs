@@ -62,11 +62,11 @@ fn result(message: *mut c_char) -> Result<(), String> {
     if message.is_null() {
         return Ok(());
     }
-    // SAFETY: it is a string of C, which nothing else holds.
+    // SAFETY: a message is a C string that nothing else holds.
     let text = unsafe { CStr::from_ptr(message) }
         .to_string_lossy()
         .into_owned();
-    // SAFETY: `strdup` allocated it.
+    // SAFETY: `strdup` allocated the message.
     unsafe { free(message.cast()) };
     Err(text)
 }
@@ -78,7 +78,7 @@ pub(crate) fn check(message: *mut c_char) {
     }
 }
 
-/// The gradients of Σ y · grad by the leaves of the graph of `y`.
+/// The gradients of Σ y · grad with respect to the leaves of the graph of `y`.
 pub(crate) fn gradients<const N: usize>(
     y: &Tensor,
     grad: &Tensor,
@@ -86,7 +86,7 @@ pub(crate) fn gradients<const N: usize>(
 ) -> [Tensor; N] {
     let pointers = leaves.each_ref().map(Tensor::as_ptr);
     let mut out = [null_mut(); N];
-    // SAFETY: the tensors live until it returns, and there is a place for each gradient.
+    // SAFETY: the tensors live until the call returns, and there is a place for each gradient.
     check(unsafe {
         zoo_gradients(
             y.as_ptr(),
@@ -96,7 +96,7 @@ pub(crate) fn gradients<const N: usize>(
             out.as_mut_ptr(),
         )
     });
-    // SAFETY: each is a new tensor, which nothing else holds.
+    // SAFETY: each pointer is a new tensor that nothing else holds.
     out.map(|x| unsafe { Tensor::from_ptr(x) })
 }
 
@@ -109,13 +109,13 @@ pub(crate) struct LayerNorm<'a> {
     pub(crate) factor: &'a Tensor,
 }
 
-/// The gradients of the `N` inputs of a layer norm: of x, of γ and of β, as far as it has them.
+/// The gradients of the `N` inputs of a layer norm: of x, and of γ and β if the norm has them.
 pub(crate) fn layer_norm_backward<const N: usize>(norm: &LayerNorm, grad: &Tensor) -> [Tensor; N] {
     let pointer = |x: Option<&Tensor>| x.map_or(null(), Tensor::as_ptr);
     let inputs = 1 + usize::from(norm.gamma.is_some()) + usize::from(norm.beta.is_some());
     assert_eq!(inputs, N, "a gradient for each input");
     let mut out = [null_mut(); N];
-    // SAFETY: the tensors live until it returns, and there is a place for each gradient.
+    // SAFETY: the tensors live until the call returns, and there is a place for each gradient.
     check(unsafe {
         zoo_layer_norm_backward(
             grad.as_ptr(),
@@ -127,12 +127,12 @@ pub(crate) fn layer_norm_backward<const N: usize>(norm: &LayerNorm, grad: &Tenso
             out.as_mut_ptr(),
         )
     });
-    // SAFETY: each is a new tensor, which nothing else holds.
+    // SAFETY: each pointer is a new tensor that nothing else holds.
     out.map(|x| unsafe { Tensor::from_ptr(x) })
 }
 
-/// Takes a step of AdamW on the parameters of one device: on x, m and v in place, with the gradient as the last tensor
-/// of each. The gradients may change too.
+/// Takes a step of AdamW on the parameters of one device. Each state is `[x, m, v, gradient]`; x, m and v are updated
+/// in place, and the gradients may change too.
 pub(crate) fn adamw(step: AdamW, states: &[[&Tensor; 4]]) {
     let Some([x, ..]) = states.first() else {
         return;
@@ -144,7 +144,7 @@ pub(crate) fn adamw(step: AdamW, states: &[[&Tensor; 4]]) {
         let pointers = states.iter().map(|state| state[i].as_ptr());
         pointers.collect::<Vec<_>>()
     });
-    // SAFETY: the tensors live until it returns, and each list has the same number of them.
+    // SAFETY: the tensors live until the call returns, and each list has the same number of them.
     check(unsafe {
         zoo_adamw(
             x.as_ptr().cast(),
@@ -167,26 +167,26 @@ pub(crate) fn adamw(step: AdamW, states: &[[&Tensor; 4]]) {
 pub(crate) fn sum_of_squares(parts: &[&Tensor]) -> Tensor {
     let pointers: Vec<_> = parts.iter().map(|x| x.as_ptr()).collect();
     let mut out = null_mut();
-    // SAFETY: the tensors live until it returns.
+    // SAFETY: the tensors live until the call returns.
     check(unsafe {
         zoo_sum_of_squares(pointers.as_ptr().cast(), parts.len() as c_int, &raw mut out)
     });
-    // SAFETY: it is a new tensor, which nothing else holds.
+    // SAFETY: the pointer is a new tensor that nothing else holds.
     unsafe { Tensor::from_ptr(out) }
 }
 
 /// Whether products of f32 numbers on CUDA round their factors to TF32.
 static TF32: AtomicBool = AtomicBool::new(false);
 
-/// Says whether products and convolutions of f32 numbers on CUDA round their factors to TF32.
+/// Sets whether products and convolutions of f32 numbers on CUDA round their factors to TF32.
 pub(crate) fn allow_tf32(allow: bool) {
     TF32.store(allow, Relaxed);
-    // SAFETY: it takes a number.
+    // SAFETY: the function takes only a number.
     check(unsafe { zoo_allow_tf32(allow.into()) });
 }
 
-/// The number of elements that divides a row of numbers of this kind so that tensor cores read the row fast; `None` if
-/// tensor cores do not read it.
+/// The number of elements of type `kind` that must divide the length of a row for tensor cores to read it fast; `None`
+/// if tensor cores do not read the type.
 pub(crate) fn unit(kind: Kind) -> Option<i64> {
     match kind {
         Kind::BFloat16 => Some(8),
@@ -195,7 +195,7 @@ pub(crate) fn unit(kind: Kind) -> Option<i64> {
     }
 }
 
-/// Whether an operation takes its form for CUDA: on a GPU, and in tests everywhere, by `RESIDUAL_ZOO_OPS=cuda`.
+/// Whether an operation uses its form for CUDA: on a GPU, and in tests on any device, with `RESIDUAL_ZOO_OPS=cuda`.
 pub(crate) fn is_cuda(x: &Tensor) -> bool {
     static EVERYWHERE: LazyLock<bool> =
         LazyLock::new(|| std::env::var_os("RESIDUAL_ZOO_OPS").is_some_and(|v| v == "cuda"));
@@ -210,7 +210,7 @@ pub(crate) fn contiguous(x: TchTensor) -> TchTensor {
     }
 }
 
-/// Does `work` with products whose factors keep all bits.
+/// Runs `work` with f32 products that do not round their factors to TF32.
 pub(crate) fn in_f32<T>(work: impl FnOnce() -> T) -> T {
     let allowed = TF32.load(Relaxed);
     if !allowed {
@@ -222,10 +222,10 @@ pub(crate) fn in_f32<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Says whether every operation takes a kernel whose result is the same in each run. An operation without such a
-/// kernel then fails. It holds for the whole process.
+/// Sets whether every operation uses a deterministic kernel. An operation without such a kernel then fails. The setting
+/// holds for the whole process.
 pub(crate) fn deterministic(on: bool) {
-    // SAFETY: it takes a number.
+    // SAFETY: the function takes only a number.
     check(unsafe { zoo_deterministic(on.into()) });
 }
 
@@ -236,29 +236,29 @@ pub fn gpus() -> usize {
 
 /// Starts a recording of the operations and of the GPU's kernels.
 pub(crate) fn start_profile() -> Result<(), String> {
-    // SAFETY: it takes nothing.
+    // SAFETY: the function takes no arguments.
     result(unsafe { zoo_start_profile() })
 }
 
-/// Ends the recording, and writes it to `path`, in the format of Chrome's and Perfetto's viewers.
+/// Ends the recording, and writes it to `path`, in the format of the viewers of Chrome and Perfetto.
 pub(crate) fn end_profile(path: &std::path::Path) -> Result<(), String> {
     let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())
         .map_err(|_| "the path has a zero byte".to_owned())?;
-    // SAFETY: the string lives until it returns.
+    // SAFETY: the string lives until the call returns.
     result(unsafe { zoo_end_profile(path.as_ptr()) })
 }
 
-/// The most bytes that tensors took on the GPU of this index since [`reset_memory`]; `None` without such a GPU.
+/// The peak memory of tensors on the GPU of this index since [`reset_memory`], in bytes; `None` without such a GPU.
 pub fn peak_memory(gpu: usize) -> Option<u64> {
     let mut bytes = 0;
-    // SAFETY: there is a place for the number.
+    // SAFETY: `bytes` has room for the number.
     result(unsafe { zoo_peak_memory(gpu as c_int, &raw mut bytes) }).ok()?;
     u64::try_from(bytes).ok()
 }
 
-/// Returns the free memory that PyTorch keeps to the GPUs, and restarts the search for the peak of one. Does nothing
-/// without a GPU.
+/// Returns the free memory that PyTorch caches to the GPUs, and restarts the measurement of the peak on one GPU. Does
+/// nothing without a GPU.
 pub fn reset_memory(gpu: usize) {
-    // SAFETY: it takes a number. Without a GPU, the call fails and nothing is held.
+    // SAFETY: the function takes only a number. Without a GPU, the call fails and nothing is held.
     let _ = result(unsafe { zoo_reset_memory(gpu as c_int) });
 }

@@ -137,7 +137,7 @@ mod flex {
         let vocabulary = flex::width(&logits);
         let (log_z, d) = (slice::<E>(&log_z), slice::<E>(d));
         let per_task = rows_per_task(vocabulary);
-        // In place if no one else holds the logits.
+        // In place if nothing else holds the logits.
         let tasks = (logits.storage_mut::<E>())
             .chunks_mut(per_task * vocabulary)
             .zip(log_z.chunks(per_task * 2))
@@ -159,8 +159,8 @@ mod flex {
         logits
     }
 
-    // A generic function is compiled in the crate that calls it, with the optimisations of that crate. These two are
-    // compiled here.
+    // A generic function is compiled in the crate that calls it, with the optimisations of that crate. The two
+    // functions below are compiled here.
 
     fn forward(logits: &FlexTensor, targets: &[usize]) -> FlexTensor {
         with_real!(logits, forward_of(logits, targets))
@@ -285,7 +285,7 @@ mod libtorch {
     fn log_z_gradient(logits: TchTensor, [targets, out, d]: [&Tensor; 3]) -> TchTensor {
         let grad = match logits.can_mut() {
             true => logits.clone(),
-            // With gaps of the same size between its rows.
+            // The gradient has the same gaps between its rows as the logits.
             false => {
                 let (sizes, stride) = (logits.tensor.size(), logits.tensor.stride()[0]);
                 let all = empty(&[sizes[0], stride.max(sizes[1])], logits.tensor.kind(), out);

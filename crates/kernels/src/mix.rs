@@ -244,7 +244,7 @@ mod libtorch {
         [0, 1, 2, 3].map(|i| sizes[i] as usize)
     }
 
-    /// out_t = Σ_s w[s, t] x_s, where the weights are those of `a`, or with `transposed` their transposes.
+    /// out_t = Σ_s w[s, t] x_s, where w is a, or with `transposed` its transpose.
     fn product(a: &Tensor, x: &Tensor, transposed: bool) -> Tensor {
         let [rows, columns, height, width] = sizes(a);
         let [batch, time, n, d] = sizes(x);

@@ -239,8 +239,8 @@ pub(crate) mod flex {
         [dy, d_gamma, d_beta]
     }
 
-    // A generic function is compiled in the crate that calls it, with the optimisations of that crate. These two are
-    // compiled here.
+    // A generic function is compiled in the crate that calls it, with the optimisations of that crate. The two
+    // functions below are compiled here.
 
     fn forward(norm: Norm, inputs: &[FlexTensor]) -> (FlexTensor, Vec<[f64; 2]>) {
         with_real!(&inputs[0], forward_of(norm, inputs))

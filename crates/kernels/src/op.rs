@@ -54,7 +54,7 @@ pub trait OnLibTorch<const N: usize> {}
 #[cfg(not(feature = "tch"))]
 impl<O, const N: usize> OnLibTorch<N> for O {}
 
-/// Applies `op` by the kernels of `B`, with or without autodiff. Returns the inputs if there are no kernels for them,
+/// Applies `op` with the kernels of `B`, with or without autodiff. Returns the inputs if there are no kernels for them,
 /// or if the environment variable `RESIDUAL_ZOO_OPS` is `plain`.
 pub(crate) fn apply<B: Backend, O: Kernels<N>, const N: usize>(
     op: &O,
@@ -77,30 +77,30 @@ pub(crate) fn apply<B: Backend, O: Kernels<N>, const N: usize>(
     Err(inputs)
 }
 
-/// Whether the user asks for the plain forms by `RESIDUAL_ZOO_OPS=plain`.
+/// Whether the user asks for the plain forms with `RESIDUAL_ZOO_OPS=plain`.
 pub fn plain_only() -> bool {
     static PLAIN: OnceLock<bool> = OnceLock::new();
     *PLAIN.get_or_init(|| std::env::var_os("RESIDUAL_ZOO_OPS").is_some_and(|v| v == "plain"))
 }
 
-/// Says whether products of f32 numbers on LibTorch's CUDA devices round their factors to TF32. It holds for the whole
-/// process.
+/// Sets whether products of f32 numbers on LibTorch's CUDA devices round their factors to TF32. The setting holds for
+/// the whole process.
 pub fn allow_tf32(allow: bool) {
     #[cfg(feature = "tch")]
     crate::libtorch::allow_tf32(allow);
     let _ = allow;
 }
 
-/// Says whether LibTorch takes only kernels on a GPU whose result is the same in each run. It holds for the whole
-/// process, and must be called before the first product on a GPU.
+/// Sets whether LibTorch uses only deterministic kernels on a GPU. The setting holds for the whole process. Call this
+/// before the first product on a GPU.
 pub fn deterministic(on: bool) {
     #[cfg(feature = "tch")]
     crate::libtorch::deterministic(on);
     let _ = on;
 }
 
-/// Does `work`, and writes what LibTorch's operations and the GPU's kernels did meanwhile to `path`, for the viewers of
-/// Chrome and Perfetto.
+/// Runs `work`, and writes a trace of LibTorch's operations and the GPU's kernels to `path`, for the viewers of Chrome
+/// and Perfetto.
 ///
 /// # Errors
 ///

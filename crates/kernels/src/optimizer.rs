@@ -28,7 +28,7 @@ pub type State<B> = [Tensor<B, 1>; 4];
 /// The constants of a step, and the parameter that takes it.
 pub type Due<B> = (AdamW, State<B>);
 
-/// Takes a step of each parameter: returns x, m and v after it.
+/// Takes a step of each parameter. Returns x, m and v after the step.
 ///
 /// # Errors
 ///
@@ -208,7 +208,7 @@ mod libtorch {
         same(x.into_primitive().tensor())
     }
 
-    /// Whether LibTorch is the backend `B`.
+    /// Whether the backend `B` is LibTorch.
     fn is_libtorch<B: Backend>() -> bool {
         !plain_only() && std::any::TypeId::of::<B>() == std::any::TypeId::of::<LibTorch>()
     }
@@ -218,7 +218,7 @@ mod libtorch {
         if !is_libtorch::<B>() {
             return Err(steps);
         }
-        // What something else holds is copied.
+        // Copies a tensor that something else holds.
         let owned = |x: Tensor<B, 1>| {
             let x = tch(x);
             match x.can_mut() {

@@ -81,7 +81,7 @@ pub(crate) mod flex {
     /// Number of rows whose sums are in registers.
     const TILE: usize = 8;
 
-    /// A number that every SIMD width divides.
+    /// A multiple of every SIMD width.
     const LANES: usize = 16;
 
     /// Number of rows of x per task.
@@ -119,8 +119,8 @@ pub(crate) mod flex {
                     // A missing row of the last tile repeats the last row.
                     rows[r] = &x[(start + r.min(height - 1)) * d_in..][..d_in];
                 }
-                // From right to left and from top to bottom, so that the rows below overwrite what a vector writes
-                // beyond its row.
+                // A vector can write beyond its row. Columns go from right to left and rows from top to bottom, so that
+                // the rows below overwrite these elements.
                 for column in (0..used).rev() {
                     let mut sums = [simd.splat_f32s(0.0); TILE];
                     for i in 0..d_in {
@@ -321,10 +321,10 @@ pub(crate) mod libtorch {
     use crate::libtorch::{is_cuda, unit};
     use crate::op::Op;
 
-    /// x `[rows, d_in]` and w `[d_in, d_out]` as they are multiplied.
+    /// x `[rows, d_in]` and w `[d_in, d_out]`, converted and padded for the product.
     ///
-    /// Tensor cores are about six times slower if the rows of a matrix have no multiple of 16 bytes, as with GPT-2's
-    /// 50,257 token ids. On CUDA, such a w gets further columns of zeros, and the product is a view without them.
+    /// Tensor cores are about six times slower if the size of a row is not a multiple of 16 bytes, as with GPT-2's
+    /// 50,257 token ids. On CUDA, such a w is padded with columns of zeros, and the product is a view without them.
     #[derive(Clone, Debug)]
     pub(crate) struct Factors {
         x: TchTensor,
@@ -333,7 +333,7 @@ pub(crate) mod libtorch {
     }
 
     impl Factors {
-        /// Whether w gets further columns.
+        /// Whether w is padded with columns.
         pub(crate) fn pads(x: &Tensor, w: &Tensor, kind: Kind) -> bool {
             let d_out = w.size()[1];
             let is_large = d_out >= 1024 && x.size()[0] * w.size()[0] >= 1 << 16;
@@ -345,7 +345,7 @@ pub(crate) mod libtorch {
         pub(crate) fn new([x, w]: [TchTensor; 2], kind: Kind) -> Self {
             let d_out = w.tensor.size()[1];
             let w = match Self::pads(&x.tensor, &w.tensor, kind) {
-                // A transposed view stays one.
+                // A transposed view stays transposed.
                 true if w.tensor.stride()[0] == 1 => {
                     let rows = padded(&w.tensor.tr(), 0, kind);
                     TchTensor::new(rows.tr())
@@ -381,18 +381,19 @@ pub(crate) mod libtorch {
         }
     }
 
-    /// x with zeros behind its rows up to `width` elements, if there is room that nothing else uses.
+    /// Pads the rows of x to `width` elements with zeros in place; `None` if there is no room, or something else may
+    /// use it.
     fn in_place(x: &TchTensor, width: i64, kind: Kind) -> Option<Tensor> {
         let (sizes, strides) = (x.tensor.size(), x.tensor.stride());
         let has_room = x.can_mut() && x.tensor.kind() == kind && strides == [width, 1];
-        // Fails if the memory of x ends before.
+        // Fails if the memory of x ends earlier.
         let all = has_room.then(|| x.tensor.f_as_strided([sizes[0], width], [width, 1], None))?;
         let all = all.ok()?;
         let _ = all.narrow(1, sizes[1], width - sizes[1]).zero_();
         Some(all)
     }
 
-    /// x in the float type `kind`, with zeros behind the elements of `axis` up to a multiple of 64.
+    /// Converts x to the float type `kind`, and pads `axis` with zeros to a multiple of 64 elements.
     fn padded(x: &Tensor, axis: i64, kind: Kind) -> Tensor {
         let mut sizes = x.size();
         let count = sizes[axis as usize];
@@ -405,8 +406,8 @@ pub(crate) mod libtorch {
         all
     }
 
-    /// Converts `x` to `kind`. Without a conversion, PyTorch shares the memory, and so does the clone, which tells
-    /// Burn.
+    /// Converts `x` to `kind`. A tensor that has this type is returned itself, so that Burn knows that its memory is
+    /// shared.
     pub(crate) fn to_kind(x: TchTensor, kind: Kind) -> TchTensor {
         match x.tensor.kind() == kind {
             true => x,
@@ -417,7 +418,7 @@ pub(crate) mod libtorch {
     impl Op<LibTorch, 2> for Product {
         type Kept = Factors;
 
-        /// Burn's own product does as well where nothing is padded.
+        /// Takes products with padding. Burn's own product is as fast for all others.
         fn takes(&self, [x, w]: &[TchTensor; 2]) -> bool {
             Factors::pads(&x.tensor, &w.tensor, x.tensor.kind())
         }
@@ -433,7 +434,7 @@ pub(crate) mod libtorch {
         }
     }
 
-    /// The inputs of the backward pass: x and w as they were multiplied, and the float types of x, w and b.
+    /// The inputs of the backward pass: the factors of the product, and the float types of x, w and b.
     #[derive(Clone, Debug)]
     pub struct Kept {
         factors: Factors,

@@ -1,11 +1,11 @@
-//! The normalisations of Sinkhorn and Knopp, of columns and rows in turn. The backward pass keeps only the input, and
-//! computes the matrices between again.
+//! The alternating normalisations of columns and rows by Sinkhorn and Knopp. Only the input is kept; the backward pass
+//! computes the intermediate matrices again.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
 use crate::op::apply;
 
-/// `steps` divisions by sums plus ε: of columns, of rows, of columns, …
+/// Divisions by sums plus ε, alternately of columns and of rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Sinkhorn {
     /// Number of divisions.
@@ -161,7 +161,7 @@ mod libtorch {
     const STEPS: usize = 64;
 
     impl Sinkhorn {
-        /// Writes to `out` what the kernel makes of the matrices and the other `inputs`.
+        /// Launches a kernel on `inputs`, the first of which are the matrices. It writes to `out`.
         fn launch(&self, name: &std::ffi::CStr, inputs: &[&Tensor], out: &Tensor) {
             let n = out.size().last().map_or(1, |n| *n as usize);
             let count = out.numel() / (n * n).max(1);

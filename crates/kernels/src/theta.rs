@@ -1,5 +1,5 @@
-//! Θ of TokenFormer's Pattention (Wang et al. 2024, eq. 5 and Table 4), with one pass forward and one backward. Only
-//! the scores are kept.
+//! Θ of TokenFormer's Pattention (Wang et al. 2024, eq. 5 and Table 4), in one forward and one backward pass over
+//! memory. Only the scores are kept.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
@@ -59,7 +59,7 @@ mod flex {
     };
     use crate::op::Op;
 
-    /// 1 / (norm + ε) and its derivative by the norm; 0 for a row with norm 0.
+    /// 1 / (norm + ε) and its derivative with respect to the norm; both are 0 for a row with norm 0.
     #[inline(always)]
     fn inverse<E: Real>(norm: E, eps: E) -> (E, E) {
         if norm == E::zero() {
@@ -291,7 +291,7 @@ mod libtorch {
     use crate::op::Op;
     use crate::product::libtorch::to_kind;
 
-    /// 1 / (norm + ε) and its derivative by the norm; 0 for a row with norm 0.
+    /// 1 / (norm + ε) and its derivative with respect to the norm; both are 0 for a row with norm 0.
     fn inverse(norm: &Tensor, eps: f64) -> [Tensor; 2] {
         let is_zero = norm.eq(0.0);
         let inverse = (norm + eps).reciprocal();
@@ -299,7 +299,7 @@ mod libtorch {
         [inverse, slope].map(|x| x.masked_fill(&is_zero, 0.0))
     }
 
-    /// A norm as a divisor of something that is 0 where the norm is 0.
+    /// A norm as a divisor. Zeros become 1, because a row with norm 0 has only zeros to divide.
     fn divisor(norm: &Tensor) -> Tensor {
         norm.masked_fill(&norm.eq(0.0), 1.0)
     }
@@ -342,7 +342,7 @@ mod libtorch {
             (TchTensor::new(y), [a, tau])
         }
 
-        /// The derivatives are those of the kernel for Flex.
+        /// Uses the derivatives of the kernel for Flex.
         fn backward(&self, [a, tau]: [TchTensor; 2], grad: TchTensor) -> [TchTensor; 2] {
             if self.has_kernel(&a.tensor) {
                 let grad = contiguous(grad);
@@ -385,7 +385,7 @@ mod libtorch {
     }
 
     impl Theta {
-        /// Whether one kernel does the work, on f32 or bf16 scores.
+        /// Whether one CUDA kernel computes Θ of these scores.
         fn has_kernel(&self, a: &Tensor) -> bool {
             let kind = matches!(a.kind(), Kind::Float | Kind::BFloat16);
             is_cuda(a) && kind && self.form != Form::Softmax

@@ -7,15 +7,13 @@ use residual_zoo_report::si;
 use residual_zoo_runs::did_you_mean;
 
 use crate::curves::CURVES;
+use crate::experiment::MOST_SEEDS;
 use crate::quantity::{QUANTITIES, is_curve};
 use crate::sweep::OVER;
 use crate::{
     After, Axis, ChartSpec, Claim, Error, Experiment, Measure, PlannedRun, TaskSpec, describe,
     sound, tasks,
 };
-
-/// The most seeds of an experiment.
-const MOST_SEEDS: usize = 1000;
 
 impl<C: ModelConfig> Experiment<C> {
     /// Checks that names are unique, and that columns, charts and claims refer to things that exist.
@@ -58,7 +56,7 @@ impl<C: ModelConfig> Experiment<C> {
         Ok(sound::check(self, &planned)?)
     }
 
-    /// Checks that each published value is one of a quantity that is measured, drawn or claimed.
+    /// Checks that each published quantity is measured, drawn or claimed.
     fn check_published(&self, names: &Names, planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
         let charts = self.charts.iter().flat_map(|chart| [&*chart.x, &*chart.y]);
         let claims = self.claims.iter();
@@ -146,7 +144,10 @@ impl<C: ModelConfig> Experiment<C> {
         for (i, run) in planned.iter().enumerate() {
             let mut own = run.seeds.iter().flatten();
             if let Some(seed) = own.find(|seed| !self.seeds.contains(seed)) {
-                let problem = format!("`{}` has {seed}, which the experiment has not", run.name);
+                let problem = format!(
+                    "`{}` has {seed}, which the experiment does not have",
+                    run.name
+                );
                 return error("seeds", problem);
             }
             match (self.count, &run.config) {
@@ -344,7 +345,7 @@ impl<'a> Names<'a> {
                 false => known(),
             };
             let problem = format!(
-                "\"{}\" draws `{quantity}`, unknown there; {known}",
+                "\"{}\" draws `{quantity}`, which such a chart cannot show; {known}",
                 chart.title
             );
             return error("charts", problem);
@@ -404,7 +405,7 @@ fn no_such(refers: &str, name: &str, what: &str, there: &BTreeSet<&str>) -> Stri
         more => format!(" and {more} more"),
     };
     format!(
-        "{refers} `{name}`, which is no {what}{meant}; there are {}{more}",
+        "{refers} `{name}`, which is not a {what}{meant}; there are {}{more}",
         listed.join(", ")
     )
 }

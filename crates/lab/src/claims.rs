@@ -14,15 +14,15 @@ use crate::stats::holm;
 pub struct Claim {
     /// The claim as a sentence.
     pub says: String,
-    /// Its place in the paper: a table, a figure, a section.
+    /// The place of the claim in the paper: a table, a figure or a section.
     pub source: String,
-    /// The numbers that the paper reports for it.
+    /// The numbers that the paper reports for the claim.
     #[serde(default)]
     pub published: String,
     /// The test.
     pub test: Test,
-    /// Whether the claim is one of the few that the experiment was made for, named before its runs. If there are such
-    /// claims, they are one family, and the others, which are exploratory, are another.
+    /// Whether the claim is primary: one of the few that the experiment was designed to test, named before its runs.
+    /// Primary claims form one family. All other claims are exploratory and form another.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub primary: bool,
 }
@@ -51,15 +51,15 @@ pub enum Test {
     AtMost(Bound),
     /// Every seed of `run` is between `low` and `high`.
     Between(Between),
-    /// `run` has `value` times as much as `than`, up to `within`: the 95 % confidence interval of the ratio over the
-    /// seeds lies inside these bounds. If it lies outside, the claim does not hold.
+    /// `run` has `value` ± `within` times as much as `than`: the 95 % confidence interval of the ratio over the seeds
+    /// lies inside these bounds. If the interval lies outside, the claim does not hold.
     Ratio(Ratio),
-    /// The mean over the seeds of `run` is `value`, up to `within`.
+    /// The mean over the seeds of `run` is `value` ± `within`.
     Is(Is),
     /// `quantity` along a line of runs is a power of `along`, and the 95 % confidence interval of
     /// the exponent lies between `low` and `high`.
     Exponent(Exponent),
-    /// The best value on one line of runs costs less on another line than a value carried over between two other lines.
+    /// The best setting on one line of runs transfers to another line at a lower cost than between two other lines.
     Transfers(Transfers),
     /// The claim cannot be tested at this scale, for this reason.
     NotTested(String),
@@ -79,7 +79,8 @@ pub struct Compared {
     /// how much more a change does for one model than for another. `None` subtracts nothing.
     #[serde(default)]
     pub beyond: Option<Beyond>,
-    /// The largest difference in the other direction, for a claim that a run is at least as good as another.
+    /// The largest difference in the opposite direction that is tolerated, for a claim that a run is at least as good
+    /// as another.
     #[serde(default)]
     pub within: f64,
 }
@@ -124,8 +125,8 @@ pub struct Falls {
 }
 
 /// The fields of [`Test::Below`]. The value of a seed is the mean distance of the runs of `line` from the line `than`.
-/// That line is straight between neighbouring runs over the logarithm of `along`; runs beyond its ends do not count.
-/// The claim is undecided if, in the mean over the seeds, some runs are above that line and others below.
+/// That line is interpolated linearly between neighbouring runs, over the logarithm of `along`. Runs beyond its ends do
+/// not count. The claim is undecided if, in the mean over the seeds, some runs are above that line and others below.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Below {
@@ -299,7 +300,7 @@ pub enum Verdict {
     Holds,
     /// The opposite was measured.
     DoesNotHold,
-    /// The seeds do not agree.
+    /// The seeds do not decide the claim.
     Undecided,
     /// The claim was not tested.
     NotTested,
@@ -383,8 +384,8 @@ impl Judgement {
     }
 
     /// Corrects the verdicts of an experiment for the number of claims in each family. A difference that is significant
-    /// by itself, but not after Holm's correction, is undecided. Where there are two families, also says what one family
-    /// of all claims would give.
+    /// by itself, but not after Holm's correction, is undecided. If there are two families, also states the p-values in
+    /// a single family of all claims.
     pub(crate) fn correct(claims: &mut [Self]) {
         let all: Vec<f64> = claims.iter().filter_map(|it| it.p).collect();
         let in_one: Vec<f64> = holm(&all);
@@ -398,8 +399,8 @@ impl Judgement {
         }
     }
 
-    /// Corrects the verdicts of a family for the number of its claims. Beside each is its p-value in one family of all
-    /// claims, which is shown if there are two families.
+    /// Corrects the verdicts of a family for the number of its claims. Each claim comes with its p-value in a single
+    /// family of all claims, which is shown if there are two families.
     fn correct_family(family: Vec<(&mut Self, f64)>, has_families: bool) {
         let p: Vec<f64> = family.iter().filter_map(|(it, _)| it.p).collect();
         let count = p.len();

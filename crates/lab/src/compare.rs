@@ -30,7 +30,7 @@ use directory::{MARK, prepare};
 /// `command`, which repeats the comparison.
 ///
 /// If a run fails, its error is also returned and the other models are still compared. If the comparison is stopped, it
-/// has the models that are trained, and the same call continues.
+/// has the models that were trained so far, and the same call continues it.
 ///
 /// # Errors
 ///
@@ -41,7 +41,7 @@ pub fn compare<C: ModelConfig>(
     command: String,
     options: &Options,
 ) -> Result<(Comparison, Option<Error>), Error> {
-    // As in the runs, which the directory may hold from before.
+    // Runs that the directory holds from an earlier call also name their precision.
     let in_precision = |(name, config): &(String, RunConfig<C>)| {
         let mut config = config.clone();
         let usual = usual_precision(options.backend);
@@ -139,11 +139,11 @@ pub fn compare<C: ModelConfig>(
     }
 }
 
-/// Puts a remedy that comparisons have in the place of one that only `train` has.
+/// Replaces a remedy that only `train` has by a remedy that comparisons have.
 pub fn of_comparison(error: &mut RunError) {
     let own = "begin anew with `--force`, or choose another directory with `--run DIR`";
     match error.remedies().0 {
-        // A comparison has these.
+        // Comparisons have these remedies too.
         None | Some(Remedy::AnotherDirectory | Remedy::AnotherOrNoDirectory) => {}
         Some(remedy) => *remedy = Remedy::OfCommand(own),
     }
@@ -163,7 +163,7 @@ fn work_left<C: ModelConfig>(
     left.map(|(_, config)| training_flops(config, corpus)).sum()
 }
 
-/// Checks that all models have the data and budget of the first, and returns that one.
+/// Checks that all models have the data and budget of the first, and returns the config of the first.
 fn check_budget<C: ModelConfig>(
     models: &[(String, RunConfig<C>)],
 ) -> Result<&RunConfig<C>, ConfigError> {
@@ -187,8 +187,9 @@ fn check_budget<C: ModelConfig>(
     }
     for (name, config) in models {
         if config.data != first.data {
-            let problem =
-                format!("has other data than `{first_name}`; give all models the same by `--data`");
+            let problem = format!(
+                "has different data from `{first_name}`; give all models the same with `--data`"
+            );
             return Err(ConfigError::new(format!("{name}.data"), problem));
         }
         let budget = [
@@ -200,8 +201,9 @@ fn check_budget<C: ModelConfig>(
             ),
         ];
         if let Some((what, ours, theirs)) = budget.into_iter().find(|(_, a, b)| a != b) {
-            let problem =
-                format!("is {ours}, but {theirs} in `{first_name}`; models need one budget");
+            let problem = format!(
+                "is {ours}, but {theirs} in `{first_name}`; all models need the same budget"
+            );
             return Err(ConfigError::new(format!("{name}.{what}"), problem));
         }
     }
@@ -232,7 +234,7 @@ pub struct Comparison {
     pub configs: Vec<(String, String)>,
     /// The data of all models.
     pub data: DataFacts,
-    /// The vocabulary that parameters and FLOPs hold for.
+    /// The vocabulary for which parameters and FLOPs are counted.
     pub basis: Basis,
     /// The lowest possible losses on the data, where they are known.
     pub entropy: Option<Entropy>,
@@ -321,7 +323,7 @@ impl Comparison {
         cells.into_iter().map(Cell::from).collect()
     }
 
-    /// The value of this setting, if all models have the same.
+    /// The value of this setting, if it is the same in all models.
     fn one(&self, of: impl Fn(&Setting) -> String) -> Option<String> {
         let values: BTreeSet<String> = self.settings.values().map(of).collect();
         match values.len() {
@@ -374,8 +376,7 @@ impl Comparison {
         remarks
     }
 
-    /// The report: the table and the curves of the validation loss over tokens, FLOPs and
-    /// seconds.
+    /// The report: the table, and the curves of the validation loss over tokens, FLOPs and seconds.
     pub fn report(&self) -> Report {
         let entropy = self.entropy.map(|e| {
             format!(
@@ -425,7 +426,7 @@ impl Comparison {
         }
     }
 
-    /// Names the data, and says that all models had the same if there are several.
+    /// Names the data. With several models, also says that all had the same data.
     fn budget(&self) -> String {
         let source = &self.data.source;
         match (self.entries.len(), self.missing.is_empty()) {

@@ -163,13 +163,13 @@ fn texts_note(runs: &[Curve], y: &str) -> String {
     let tokens: BTreeSet<_> = known.iter().map(|(tokens, _)| *tokens).collect();
     if known.len() > tokens.len() {
         return format!(
-            " The runs were {done} on different texts, so the vertical axis does not compare between them."
+            " The runs were {done} on different texts, so values on the vertical axis are not comparable."
         );
     }
     let texts: BTreeSet<&str> = runs.iter().map(|run| run.text.as_str()).collect();
     match texts.len() > 1 && have_different_tokens(runs) {
         true => format!(
-            " The runs name different texts ({}); the vertical axis compares only if these are the same text.",
+            " The runs name different texts ({}); values on the vertical axis are comparable only if these are the same text.",
             texts.into_iter().collect::<Vec<_>>().join("; ")
         ),
         false => String::new(),
@@ -274,21 +274,18 @@ fn note(runs: &[Curve], (x, y): (&str, &str), mean: bool) -> String {
         tokens.dedup();
         let differ = match tokens.len() {
             1 => format!(
-                "A token is not the same in all runs (always {}, with other ids)",
+                "Tokens differ between the runs (always {}, with different ids)",
                 tokens[0]
             ),
-            _ => format!(
-                "A token is not the same in all runs ({})",
-                tokens.join("; ")
-            ),
+            _ => format!("Tokens differ between the runs ({})", tokens.join("; ")),
         };
         note += &match y {
             BITS_PER_BYTE => format!("{differ}, so losses are in bits per byte of text."),
-            _ => format!("{differ}, so values per token do not compare."),
+            _ => format!("{differ}, so values per token are not comparable."),
         };
         if ["steps", "tokens"].contains(&x) {
             note += &format!(
-                " The horizontal axis counts each run's own {x}; FLOPs and seconds compare."
+                " The horizontal axis counts each run's own {x}; FLOPs and seconds are comparable."
             );
         }
     }
@@ -423,7 +420,7 @@ mod tests {
             ..curve("a", "a", &[1.0])
         };
         let note = |runs: &[Curve], y: &str| note(runs, ("steps", y), false);
-        let said = "The runs were validated on different texts, so the vertical axis does not compare between them.";
+        let said = "The runs were validated on different texts, so values on the vertical axis are not comparable.";
         let mut runs = [of(Some("x"), "bytes"), of(Some("y"), "bytes")];
         assert_eq!(note(&runs, "valid_loss"), said);
         assert_eq!(note(&runs, "train_loss"), "");
@@ -441,7 +438,7 @@ mod tests {
         let mut others = [of(Some("x"), "bytes"), of(Some("z"), "bpe")];
         assert!(!note(&others, "valid_loss").contains("vertical"));
         (others[0].text, others[1].text) = ("a.txt".into(), "b.txt".into());
-        let named = "(a.txt; b.txt); the vertical axis compares only if these are the same text.";
+        let named = "(a.txt; b.txt); values on the vertical axis are comparable only if these are the same text.";
         for y in ["valid_loss", "train_loss", BITS_PER_BYTE] {
             assert!(note(&others, y).contains(named), "{y}");
         }
@@ -459,7 +456,7 @@ mod tests {
         assert!(have_different_tokens(&runs));
         let note = curves(&runs, "tokens", "valid_loss", false).unwrap().note;
         assert!(
-            note.contains("(a byte; a part of a word), so values per token do not compare"),
+            note.contains("(a byte; a part of a word), so values per token are not comparable"),
             "{note}"
         );
         let error = curves(&runs, "tokens", BITS_PER_BYTE, false).unwrap_err();

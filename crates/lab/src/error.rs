@@ -50,7 +50,7 @@ impl Blame for Error {
 }
 
 impl Error {
-    /// Returns the error of a single run, if it is one.
+    /// Returns the error of a single run inside this error, if there is one.
     pub fn of_run(&mut self) -> Option<&mut RunError> {
         match self {
             Self::Drive(error) => error.of_run(),
@@ -66,7 +66,7 @@ impl Error {
         }
     }
 
-    /// Prefixes the path of the field by `outer` in an error of a field. Other errors stay as they are.
+    /// Prefixes the path of the field with `outer` in an error of a field. Other errors stay as they are.
     pub(crate) fn within(self, outer: &str) -> Self {
         match self {
             Self::Drive(error) => error.within(outer).into(),
@@ -74,7 +74,7 @@ impl Error {
         }
     }
 
-    /// The error of a command that the user stopped, and that continues when it is repeated.
+    /// Returns the error of a command that the user stopped. Repeating the command continues it.
     pub fn stopped() -> Self {
         DriveError::stopped().into()
     }

@@ -31,10 +31,10 @@ pub struct Experiment<C> {
     /// The training of every run, before its `set`.
     #[serde(default)]
     pub train: TrainConfig,
-    /// The seeds; every run is repeated for each.
+    /// The seeds. Every run is repeated with each seed.
     #[serde(default = "one_seed")]
     pub seeds: Vec<u64>,
-    /// The fields of the runs that are tried at several values, and whether the runs take their best values.
+    /// The sweep: the fields to try at several values, and whether the runs then use the best values.
     #[serde(default)]
     pub sweep: Option<Sweep>,
     /// A measurement without training, besides parameters and FLOPs.
@@ -61,8 +61,8 @@ pub struct Experiment<C> {
     /// are exact at every scale.
     #[serde(default = "yes")]
     pub judge: bool,
-    /// Whether the runs have the tokens of the paper. Otherwise, such as with characters in place of parts of words,
-    /// differences of losses are not compared with the published ones.
+    /// Whether the runs have the tokens of the paper. Otherwise, such as with characters instead of subwords,
+    /// differences between losses are not compared with the published ones.
     #[serde(default)]
     pub same_tokens: bool,
 }
@@ -78,11 +78,11 @@ fn one_seed() -> Vec<u64> {
 /// A measurement of a single experiment, without training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Measure {
-    /// Parameters and FLOPs of RMT and transformer (Mak & Flanigan, Table 7).
+    /// Parameters and FLOPs of an RMT and a transformer (Mak & Flanigan, Table 7).
     RmtResources,
-    /// The change of variance by storage and retrieval (Mak & Flanigan, Tables 1 and 2).
+    /// The change in variance caused by storage and retrieval (Mak & Flanigan, Tables 1 and 2).
     RmtVariance,
-    /// FLOPs of TokenFormer and transformer (Wang et al., Table 3).
+    /// FLOPs of a TokenFormer and a transformer (Wang et al., Table 3).
     TokenFormerCost,
     /// Operations of the recurrent transformer (Kausik, section 5.1).
     RecurrentCost,
@@ -114,7 +114,7 @@ pub struct RunSpec<C> {
     /// The earlier run from whose weights the run starts.
     #[serde(default)]
     pub after: Option<After>,
-    /// The field that varies, if this stands for several runs.
+    /// The field that varies, if this entry stands for several runs.
     #[serde(default)]
     pub vary: Option<Vary>,
     /// The seeds of the run; `None` for all seeds of the experiment.
@@ -134,10 +134,10 @@ pub struct RunSpec<C> {
 pub struct After {
     /// The name of an earlier run. Its cost is included in the cost of the new run.
     pub run: String,
-    /// The name of another earlier run, which is merged with the first. The cost of this one is not included.
+    /// The name of another earlier run, which is merged with the first. Its cost is not included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<String>,
-    /// How the weights of the earlier run become the initial ones.
+    /// How the weights of the earlier run become the initial weights.
     #[serde(default)]
     pub by: FirstWeights,
 }
@@ -150,7 +150,7 @@ pub struct Vary {
     /// the value.
     #[serde(default)]
     pub field: String,
-    /// The name in the names of runs, in charts and in claims.
+    /// The name of the value in run names, charts and claims.
     pub name: String,
     /// The values.
     pub over: Vec<f64>,
@@ -172,10 +172,10 @@ pub struct ChartSpec {
     /// A note on what the chart shows.
     #[serde(default)]
     pub note: String,
-    /// The horizontal axis: for curves `tokens`, `flops` or `seconds`, else a quantity.
+    /// The horizontal axis: for curves `tokens`, `flops` or `seconds`, otherwise a quantity.
     pub x: String,
-    /// The vertical axis: for curves `train_loss`, `valid_loss`, `valid_accuracy` or `perplexity`,
-    /// else a quantity.
+    /// The vertical axis: for curves `train_loss`, `valid_loss`, `valid_accuracy` or `perplexity`, otherwise a
+    /// quantity.
     pub y: String,
     /// Whether every run is a curve rather than a point.
     #[serde(default)]
@@ -192,11 +192,11 @@ pub struct ChartSpec {
     /// The lines that are drawn; empty for all.
     #[serde(default)]
     pub lines: Vec<String>,
-    /// Whether published values of the runs are drawn, where they are of the same task and in the same units: a point
-    /// if the paper reports x and y, a horizontal line if it reports y alone.
+    /// Whether published values of the runs are drawn: a point if the paper reports x and y, a horizontal line if it
+    /// reports y alone. The published values must be for the same task and in the same units.
     #[serde(default)]
     pub printed: bool,
-    /// Points that the paper reports: a name and their coordinates.
+    /// Points that the paper reports: the name of a series and its coordinates.
     #[serde(default)]
     pub published: Vec<(String, Vec<(f64, f64)>)>,
 }
@@ -243,17 +243,17 @@ impl<C: ModelConfig> Experiment<C> {
         }
     }
 
-    /// Repeats every run for the seeds 1 to `count`.
+    /// Repeats every run with the seeds 1 to `count`.
     ///
     /// # Errors
     ///
-    /// Returns an error for a count of zero.
+    /// Returns an error if the count is zero or too large.
     pub fn set_seeds(&mut self, count: u64) -> Result<(), ConfigError> {
         if count == 0 {
             let problem = "is 0; at least one seed is needed";
             return Err(ConfigError::new("--seeds", problem));
         }
-        if count > MOST_SEEDS {
+        if count > MOST_SEEDS as u64 {
             let problem = format!("is {count}; it must be at most {MOST_SEEDS}");
             return Err(ConfigError::new("--seeds", problem));
         }
@@ -262,5 +262,5 @@ impl<C: ModelConfig> Experiment<C> {
     }
 }
 
-/// The most seeds of an experiment.
-const MOST_SEEDS: u64 = 10_000;
+/// Maximum number of seeds of an experiment.
+pub(crate) const MOST_SEEDS: usize = 1000;

@@ -26,8 +26,8 @@ pub struct DataFacts {
     pub valid_tokens: Option<usize>,
     /// The fewest and the most tokens that a validation reads; every validation reads the same ones.
     pub read: Option<(usize, usize)>,
-    /// The fewest and the most passes of a run over the training tokens. They include the passes of the run whose
-    /// weights it starts from, if that has the same data.
+    /// The fewest and the most passes of a run over the training tokens. They include the passes of the run from whose
+    /// weights it starts, if both runs have the same data.
     pub passes: Option<(f64, f64)>,
     /// The runs on these data.
     pub runs: Vec<String>,
@@ -157,7 +157,7 @@ fn trained_in_all<C: ModelConfig>(run: &PlannedRun<C>, planned: &[PlannedRun<C>]
     trained(config) + parent.map_or(0.0, |parent| trained_in_all(parent, planned))
 }
 
-/// A table with a row for each of the data; it names the runs if there are several data.
+/// A table with a row for each dataset. It names the runs if there are several datasets.
 pub(crate) fn data_table(all: &[DataFacts]) -> Table {
     let mut columns = vec![
         Column::text("source"),

@@ -67,7 +67,7 @@ pub(crate) struct FinishedRun {
     measured: BTreeMap<String, f64>,
     /// The rows, without the runs from whose weights the run started.
     rows: Vec<Row>,
-    /// The machine that trained the run, if it was read from a file.
+    /// The machine that trained the run, if the run was read from a file.
     host: Option<Host>,
 }
 
@@ -127,7 +127,8 @@ impl FinishedRun {
         self.diverged.is_some() || is_whole
     }
 
-    /// Says how the results differ from those of any run of `config` and `seed` after `steps` steps; `None` if they fit.
+    /// Describes why the results cannot be the results of a run of `config` and `seed` after `steps` steps; `None` if
+    /// they can.
     pub(crate) fn misfit<C: ModelConfig>(
         &self,
         config: &RunConfig<C>,
@@ -180,7 +181,8 @@ impl FinishedRun {
         }
     }
 
-    /// Puts the measured quantities, and the metrics of `tasks`, in place of those that the kept rows would give.
+    /// Replaces the quantities that were computed from the kept rows by the measured ones, and adds the metrics of
+    /// `tasks`.
     pub(crate) fn put_measured(&self, tasks: &[Task], quantities: &mut BTreeMap<String, f64>) {
         quantities.retain(|name, _| follows(name));
         if self.shared {
@@ -208,7 +210,7 @@ pub struct FinishedRuns {
 }
 
 impl FinishedRuns {
-    /// Notes that the experiment has a run.
+    /// Records that the experiment has this run.
     pub(crate) fn plan(&mut self, key: Key) {
         self.planned.insert(key);
     }
@@ -271,7 +273,7 @@ impl FinishedFile {
         self.runs.get(key).filter(|run| run.reaches(goal))
     }
 
-    /// Says how many runs of the file the experiment has not, if there are any.
+    /// Says how many runs of the file do not belong to the experiment, if there are any.
     pub fn unused(&self, of: &FinishedRuns) -> Option<String> {
         let unused = self.runs.keys().filter(|key| !of.planned.contains(key));
         let runs = match unused.count() {

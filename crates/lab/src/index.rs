@@ -33,7 +33,7 @@ struct Claim {
     verdict: Verdict,
 }
 
-/// The fields of a `results.json` that tell whose report it is.
+/// The fields of a `results.json` that identify the experiment of the report.
 #[derive(Deserialize)]
 struct Owner {
     title: String,
@@ -41,8 +41,8 @@ struct Owner {
 }
 
 impl Owner {
-    /// Whether a report with this title and origin replaces its own earlier report. A title that was edited is known by
-    /// the path of the file, and a file that was moved by its title.
+    /// Whether a report with this title and origin may replace this report, because both are of the same experiment.
+    /// The path of the file identifies an experiment whose title was edited, and the title one whose file was moved.
     fn is_of(&self, title: &str, origin: &Origin) -> bool {
         let is_same_file = !origin.file.is_empty() && self.origin.file == origin.file;
         self.origin.name == origin.name
@@ -124,14 +124,14 @@ pub fn check_pages(
 fn not_ours(path: PathBuf) -> RunError {
     RunError::NoRun {
         path,
-        problem: "is a link or something else that is not of a report; move it away, or choose another place with \
+        problem: "is a link or something else that is not part of a report; move it away, or choose another place with \
                   `--runs DIR`"
             .into(),
     }
 }
 
-/// Writes `index.html` into `directory`. It links the report of every directory in it, the newest first. Anything else
-/// is left out. A report without readable results has only its name.
+/// Writes `index.html` into `directory`. The page links the reports in all subdirectories, newest first. Other entries
+/// are left out. If the results of a report cannot be read, only its name is shown.
 ///
 /// # Errors
 ///

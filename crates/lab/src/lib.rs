@@ -1,7 +1,7 @@
 //! Experiments on models: their runs and measurements, the claims of a paper, and whether the claims hold.
 //!
 //! An [`Experiment`] is a RON file: models, data, budget and seeds, charts, and each claim as a [`Test`].
-//! [`run_experiment`] trains the runs that are not trained yet, observes them, judges the claims and returns the
+//! [`run_experiment`] trains the runs that are not trained yet, measures all runs, judges the claims and returns the
 //! [`Results`]:
 //!
 //! ```no_run
@@ -23,10 +23,10 @@
 //! All items are generic over the config of a model, so other projects can run experiments on their own zoo. Programs
 //! take their options from `residual-zoo-cli`.
 //!
-//! A module uses only modules before it in this order: `error`, `quantity`, `finished`, `options`, `stats`, `claims`,
-//! `sweep`, `scales`, `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`, `check`, `judge`, `charts`,
-//! `origin`, `pool`, `training`, `tune`, `tuning_report`, `notes`, `looks`, `results`, `run`, `compare`, `index`.
-//! Single runs are driven by `residual-zoo-drive`.
+//! Modules mostly use modules before them in this order: `error`, `quantity`, `finished`, `options`, `tasks`, `stats`,
+//! `claims`, `sweep`, `experiment`, `scales`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`, `sound`,
+//! `check`, `judge`, `charts`, `origin`, `pool`, `train_runs`, `tune`, `tuning_report`, `notes`, `looks`, `results`,
+//! `run_experiment`, `compare`, `index`. Single runs are driven by `residual-zoo-drive`.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Looks at the verdicts of an experiment. Seeds that are added after a look make a false verdict more likely. The
-//! report therefore shows the verdicts of each look and its number of seeds.
+//! The record of looks: each time that the verdicts of an experiment were seen. Seeds that are added after a look make
+//! a false verdict more likely. The report therefore shows the verdicts of each look and its number of seeds.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -11,8 +11,8 @@ const IDLE_HALVING: &str = "halving has no effect, because a rung ends at a vali
 /// The most runs that a note names.
 const MOST_NAMES: usize = 4;
 
-/// Returns a sentence for each length of a warm-up that takes all steps of its runs, which are given by name. The
-/// sentence names the runs unless it holds for all of them.
+/// Returns a sentence for each length of a warm-up that takes all steps of its runs. `runs` has names and settings. A
+/// sentence names its runs unless it holds for all of them.
 pub fn long_warm_ups<'a>(
     runs: impl IntoIterator<Item = (&'a str, &'a TrainConfig)>,
 ) -> Vec<String> {

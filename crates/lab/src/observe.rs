@@ -70,8 +70,8 @@ pub struct Outcome {
     pub tuning: Option<Tuning>,
     /// Whether the experiment was stopped before its end.
     pub stopped: bool,
-    /// Seconds of training by run directory, including runs that were trained before. A run that is used twice is
-    /// trained once.
+    /// Seconds of training by run directory, including runs that were trained before. A run that is used twice counts
+    /// once.
     pub seconds: BTreeMap<PathBuf, f64>,
     /// The data of the runs.
     pub data: Vec<DataFacts>,
@@ -82,7 +82,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Adds every run of `all` that is not in `asked` to the missing ones.
+    /// Adds every run of `all` that is not in `asked` to the missing runs.
     pub fn leave_out<C>(&mut self, all: &[PlannedRun<C>], asked: &[PlannedRun<C>]) {
         let is_left_out = |run: &&PlannedRun<C>| asked.iter().all(|kept| kept.name != run.name);
         let left_out = all.iter().filter(is_left_out);
@@ -123,8 +123,7 @@ impl Observation {
         rows.filter_map(point).collect()
     }
 
-    /// The first point on `axis` at which the validation loss is `loss`, by linear interpolation
-    /// between rows.
+    /// The first point on `axis` at which the validation loss reaches `loss`, by linear interpolation between rows.
     pub fn reaches(&self, axis: Axis, loss: f64) -> Option<f64> {
         let curve = self.curve(axis, "valid_loss");
         let at = curve.iter().position(|(_, y)| *y <= loss)?;
@@ -136,7 +135,7 @@ impl Observation {
     }
 }
 
-/// The points of every run, one for each seed, by two quantities.
+/// The points of every run, one for each seed. Their coordinates are two quantities.
 pub(crate) fn points_by_run<'a>(
     observations: impl Iterator<Item = &'a Observation>,
     (x, y): (&str, &str),

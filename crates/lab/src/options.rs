@@ -31,12 +31,12 @@ pub struct Options {
     pub shares_cores: bool,
     /// Whether nothing is printed about runs that are already trained or that another process trains.
     pub brief: bool,
-    /// Whether this command has opened the data before. They are then opened again after a stop, so that trained runs are
-    /// reported.
+    /// Whether this command has opened the data before. If so, a stop does not keep it from opening them again, so that
+    /// trained runs are still reported.
     pub were_opened: bool,
     /// The display of every run.
     pub display: Display,
-    /// Peak of the device in TFLOP/s, for the share in use.
+    /// Peak performance of the device in TFLOP/s, for the model FLOPs utilisation.
     pub peak_tflops: Option<f64>,
     /// Stops training after the current step, with a checkpoint.
     pub stop: Interrupter,
@@ -62,7 +62,7 @@ impl Options {
         }
     }
 
-    /// The switch that stops the opening of data.
+    /// Returns the switch that stops the opening of data.
     pub(crate) fn stop_of_opening(&self) -> Interrupter {
         match self.were_opened {
             true => Interrupter::new(),
@@ -70,7 +70,7 @@ impl Options {
         }
     }
 
-    /// Options of a single run in `directory`. The title of the run gets the name of these options.
+    /// Returns the options of a single run in `directory`. The title of the run gets the name of these options.
     pub(crate) fn of_run(
         &self,
         directory: PathBuf,

@@ -12,7 +12,7 @@ use crate::{After, Error, Experiment, RunSpec};
 /// The most values of a field that varies; each value makes a run.
 const MOST_VALUES: usize = 1000;
 
-/// The option by which a user of a program sets fields of all runs.
+/// The option with which a user of a program sets fields of all runs.
 const OPTION: &str = "--set";
 
 /// A run of an experiment, complete with everything that it takes from the experiment.
@@ -42,11 +42,11 @@ impl<C> PlannedRun<C> {
             .is_none_or(|seeds| seeds.contains(&seed))
     }
 
-    /// A size that the file of the experiment gives for the run.
+    /// Returns a size that the file of the experiment gives for the run.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::NoValue`] if the file lacks it.
+    /// Returns [`Error::NoValue`] if the file lacks the size.
     pub fn size(&self, name: &str) -> Result<usize, Error> {
         let missing = || Error::NoValue {
             run: self.name.clone(),
@@ -154,8 +154,8 @@ impl Vary {
     }
 }
 
-/// Selects the runs whose names contain an asked text, and the runs from whose weights they start; all runs if nothing
-/// is asked.
+/// Selects the runs that a text of `asked` names in full or in part, and the runs from whose weights they start.
+/// Selects all runs if `asked` is empty.
 ///
 /// # Errors
 ///

@@ -41,7 +41,7 @@ const LATER: [&str; 11] = [
 /// The place of a run in the pool.
 pub(crate) struct Place {
     pub(crate) directory: PathBuf,
-    /// The directory of the run from whose weights it starts, and how it does so.
+    /// The directory of the run from whose weights this run starts, and how it uses them.
     pub(crate) before: Option<(PathBuf, FirstWeights)>,
     /// The two runs that are merged into that run, if it is a merged one.
     pub(crate) merged: Option<[PathBuf; 2]>,
@@ -94,7 +94,7 @@ impl Pool {
         directories
     }
 
-    /// Deletes the runs in `directories` and all runs of the pool that began with their weights, directly or in a
+    /// Deletes the runs in `directories` and all runs of the pool that started from their weights, directly or in a
     /// chain.
     ///
     /// # Errors

@@ -104,7 +104,7 @@ pub(crate) const QUANTITIES: [&str; 18] = [
     "peak_memory",
 ];
 
-/// The quantities that runs beside others do not have.
+/// The quantities that are not measured while other runs train on the same cores.
 pub(crate) const TIMES: [&str; 3] = ["seconds", "step_time", "step_time_spread"];
 
 pub(crate) const LEARNED: &str = "learned ";
@@ -157,7 +157,7 @@ impl Observed {
         describe(quantity).unwrap_or(Self { unit, format })
     }
 
-    /// The common format of several values of a quantity. Memory is in GiB if one value is at least that large.
+    /// The common format of several values of a quantity. Memory is in GiB if one value is at least 1 GiB.
     pub(crate) fn of_all(quantity: &str, values: impl IntoIterator<Item = f64>) -> Self {
         let large = Self {
             unit: "GiB",

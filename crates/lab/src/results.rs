@@ -202,8 +202,8 @@ impl Results {
         )
     }
 
-    /// Records this look at the verdicts in a file of `directory`, and shows the earlier looks if they had other seeds.
-    /// `anew` means that the earlier runs are deleted; the record then begins with this look.
+    /// Records this look at the verdicts in a file in `directory`, and shows the earlier looks if they had other seeds.
+    /// With `anew`, the earlier runs were deleted, so the record starts with this look.
     ///
     /// # Errors
     ///
@@ -364,8 +364,8 @@ impl Results {
         of_run.filter(|found| found.seed.is_some()).count()
     }
 
-    /// The mean of a run over its seeds, with the deviation if there are several seeds. If only some of them have the
-    /// quantity, says how many.
+    /// The mean of a run over its seeds, with the deviation if there are several seeds. If only some seeds have the
+    /// quantity, states how many.
     fn mean(&self, run: &str, quantity: &str) -> String {
         let Some(found) = self.estimate(run, quantity) else {
             return "–".into();
@@ -448,7 +448,7 @@ impl Results {
     }
 
     fn incomplete(&self) -> Option<String> {
-        let missing = || format!("Missing are {}.", self.missing.join("; "));
+        let missing = || format!("Missing: {}.", self.missing.join("; "));
         (!self.missing.is_empty()).then(missing)
     }
 

@@ -18,8 +18,8 @@ use crate::{
     PlannedRun, Pool, Results, Sweep, origin, tasks,
 };
 
-/// Runs the experiment in the RON text, at its first scale if it has scales. Errors name the text by `path`. A number
-/// of `seeds` replaces the seeds of the text.
+/// Runs the experiment in the RON text, at its first scale if it has scales. Errors name the text by `path`. If `seeds`
+/// is given, the seeds 1 to `seeds` replace the seeds of the text.
 ///
 /// # Errors
 ///
@@ -107,9 +107,9 @@ impl<C: ModelConfig> Experiment<C> {
         tasks::read(self.tasks.iter()).map(drop)
     }
 
-    /// Checks that the runs of `planned` can begin, as far as it is known without training: that they can be trained on
-    /// their data at every point of a sweep, and evaluated on the tasks. `opened` finds opened data. Other data, and
-    /// tasks without a file, are not checked.
+    /// Checks, without training, that the runs of `planned` can start: that they can be trained on their data at every
+    /// point of a sweep, and evaluated on the tasks. `opened` returns data that are already open. Other data, and tasks
+    /// whose file does not exist, are not checked.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl<C: ModelConfig> Experiment<C> {
         options: &Options,
     ) -> Result<Outcome, Error> {
         options.backend.check_compiled()?;
-        // Another process of the same sweep prints it.
+        // Another process of the same sweep prints the title.
         if !options.brief {
             print(&format!("{}\n", self.title));
         }
@@ -165,12 +165,12 @@ impl<C: ModelConfig> Experiment<C> {
         })
     }
 
-    /// Deletes all runs of `planned`: those of a sweep, and if they are `claimed`, those for the seeds of the
+    /// Deletes all runs of `planned`: the runs of the sweep and, if `claimed`, the runs with the seeds of the
     /// experiment. Opens the data.
     ///
     /// # Errors
     ///
-    /// Data that cannot be opened, a device that is missing, and runs that cannot be deleted.
+    /// Returns an error if the data cannot be opened, the device is missing, or a run cannot be deleted.
     pub fn forget(
         &self,
         planned: &[PlannedRun<C>],

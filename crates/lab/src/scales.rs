@@ -26,7 +26,7 @@ const REFERENCES: [(&str, &str); 4] = [
     ("claims", "test"),
 ];
 
-/// Ends of the names of reports that are not of a scale: those of `--only` and of a sweep.
+/// Suffixes of report names that do not stand for a scale: `--only` and sweeps use them.
 const TAKEN: [&str; 2] = ["only", "sweep"];
 
 /// A part of the file, and the problem with it.
@@ -302,7 +302,7 @@ impl ExperimentText<'_> {
         Ok(parse_ron(&self.text, &self.path).map_err(|error| self.in_file(error))?)
     }
 
-    /// Corrects the place of an error to its place in the file.
+    /// Maps the place of an error in the text to its place in the file.
     fn in_file(&self, mut error: RunError) -> RunError {
         if let RunError::Parse { line, column, .. } = &mut error {
             let lines = self.text.split_inclusive('\n').take(*line - 1);

@@ -1,4 +1,4 @@
-//! Sweeps: the values that are tried for some fields, and when runs are given up.
+//! Sweeps: the values to try for some fields, and the rule for giving runs up early.
 
 mod parse;
 #[cfg(test)]
@@ -24,14 +24,14 @@ pub struct Sweep {
     /// The fields that vary. Every combination of their values is a point. All fields with random values are drawn
     /// together and count as one.
     pub over: Vec<Swept>,
-    /// The seeds; every point is trained for each.
+    /// The seeds. Every point is trained with each seed.
     #[serde(default = "one_seed")]
     pub seeds: Vec<u64>,
     /// The rule by which the worst points are given up early. `None` trains every point to the end.
     #[serde(default)]
     pub halving: Option<Halving>,
     /// Whether each run is then trained at its best point, for the seeds of the experiment. Claims, charts and tables
-    /// are about these runs. The seeds of the sweep must be different ones.
+    /// are about these runs. The seeds of the sweep must differ from these seeds.
     #[serde(default)]
     pub tuned: bool,
 }
@@ -151,7 +151,7 @@ pub(crate) fn until(train: &TrainConfig, share: f64) -> usize {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Point(pub(crate) Vec<Value>);
 
-/// The field of a file with the swept fields, as errors name it. A program replaces it by its own option.
+/// The name that errors use for the list of swept fields. A program replaces it by its own option.
 pub const OVER: &str = "sweep.over";
 
 /// The most rungs of successive halving.
@@ -161,8 +161,8 @@ const MOST_POINTS: usize = 10_000;
 /// The seed of the draws, the same for every sweep.
 const DRAWS: u64 = 1;
 
-/// Whether a number may stand for a whole number of a field that it does not hold exactly: floats skip whole numbers
-/// from 2⁵³ on, and fields end at 2⁶⁴.
+/// Whether a number may stand for a whole number that a float cannot represent: floats skip whole numbers from 2⁵³ on,
+/// and integer fields end at 2⁶⁴.
 fn is_inexact(number: f64) -> bool {
     ((1_u64 << 53) as f64..=u64::MAX as f64).contains(&number.abs())
 }
@@ -337,8 +337,8 @@ impl Swept {
         }
     }
 
-    /// Says whether `value` is at an end of the values: the smallest or the largest, or for draws in the first or last
-    /// tenth of their range.
+    /// Names the end of the range, `lower` or `upper`, at which `value` lies. For random draws, an end is the first or
+    /// last tenth of the range.
     pub(crate) fn edge(&self, value: f64) -> Option<&'static str> {
         let (low, high) = match &self.values {
             Values::Grid(values) => {
@@ -408,7 +408,7 @@ impl Swept {
                 if range.from <= 0.0 {
                     let from = range.from;
                     return error(format!(
-                        "begins at {from}; a logarithmic range needs more than 0"
+                        "starts at {from}; a logarithmic range must start above 0"
                     ));
                 }
                 range

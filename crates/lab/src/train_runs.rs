@@ -76,7 +76,7 @@ pub(crate) fn train_runs<C: ModelConfig>(
     outcome
 }
 
-/// Prints a line about runs. In a terminal, it is cut between words.
+/// Prints a line about runs. In a terminal, the line is wrapped between words.
 fn say(line: &str) {
     print(&wrapped(line, "  "));
 }
@@ -151,8 +151,8 @@ fn turns<'a, C: ModelConfig>(
             });
         }
     }
-    // Goes from the last to the first, because the work after a run adds up, and a run that is trained needs the weights
-    // of earlier runs. Runs with the same place are one run.
+    // Goes from the last to the first, because the work after a run adds up, and a run that is trained needs the
+    // weights of earlier runs. Runs with the same place are one run.
     let (count, mut after, mut places) = (turns.len(), options.to_come, BTreeSet::new());
     let mut needed = BTreeSet::new();
     for turn in turns.iter_mut().rev() {
@@ -224,7 +224,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         Some((self.place.as_ref()?.name(), self.until()))
     }
 
-    /// Whether the run has been trained in the pool, as far as it is asked for.
+    /// Whether the pool has the run, trained as far as `goal` asks.
     fn is_in_pool(&self, place: &Place) -> bool {
         let reaches = |until: usize| {
             let rows = run_dir::read_metrics(&place.directory).unwrap_or_default();
@@ -313,7 +313,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         Ok(observed)
     }
 
-    /// Observes the run by its results in the file of finished runs at `path`.
+    /// Observes the run from its results in the file of finished runs at `path`.
     fn know(
         &self,
         (path, finished): (&Path, &FinishedRun),
@@ -387,7 +387,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         Ok(parents.first().copied())
     }
 
-    /// Trains the run, and prints `line` when this begins. `None` if the user stopped it before its first step.
+    /// Trains the run, and prints `line` when training starts. `None` if the user stopped it before its first step.
     fn train(
         &self,
         place: &Place,
@@ -402,7 +402,7 @@ impl<C: ModelConfig> Turn<'_, C> {
             to_come: self.to_come,
             ..Title::default()
         };
-        // The runs before may be known by their results only, and a trained run does not need their weights.
+        // Only the results of earlier runs may be known. A trained run does not need their weights.
         let is_known = self.is_in_pool(place);
         let is_there = |run: &PathBuf| !run_dir::is_free(run).unwrap_or(false);
         let are_there = place.parents().into_iter().all(is_there);

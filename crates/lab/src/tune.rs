@@ -35,7 +35,7 @@ pub struct SweptRun {
     /// The index of the point with the lowest mean validation loss; `None` if every point diverged, one could not be
     /// trained, or the sweep was stopped.
     pub best: Option<usize>,
-    /// The reason why a point could not be trained, other than divergence. If it is set, no point is the best.
+    /// The reason why a point could not be trained, other than divergence. If it is set, there is no best point.
     pub broken: Option<String>,
 }
 
@@ -123,8 +123,8 @@ impl Tuning {
         self.runs.iter().map(best).collect()
     }
 
-    /// The name of the run and the values at each point, by the name of the point. A tuned run has the values of its best
-    /// point.
+    /// The name of the run and the values at each point, keyed by the name of the point. A tuned run has the values of
+    /// its best point.
     pub(crate) fn values(&self) -> BTreeMap<String, (&str, &[Value])> {
         let mut values = BTreeMap::new();
         for run in &self.runs {
@@ -169,7 +169,7 @@ impl Tuning {
         Ok(bests)
     }
 
-    /// The runs of `planned`, each at its best point. A run without one is missing.
+    /// Returns the runs of `planned`, each at its best point. A run without a best point is returned as missing.
     pub(crate) fn tuned<C: ModelConfig>(
         &self,
         planned: &[PlannedRun<C>],
@@ -226,8 +226,8 @@ struct Candidate<C> {
 }
 
 impl Sweep {
-    /// Trains every run of `planned` at every point. Afterwards, these runs are trained for `claimed` more seeds. The
-    /// outcome has the stopped runs and the seconds of training.
+    /// Trains every run of `planned` at every point. `claimed` is the number of seeds with which the runs are trained
+    /// afterwards, for the estimate of the remaining time.
     ///
     /// # Errors
     ///
@@ -343,7 +343,7 @@ impl Sweep {
         Ok(points.len())
     }
 
-    /// Returns every run at every point. The name of each tells its point.
+    /// Returns every run at every point. The name of each run includes its point.
     pub(crate) fn runs<C: ModelConfig>(
         &self,
         planned: &[PlannedRun<C>],

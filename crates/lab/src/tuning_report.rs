@@ -66,8 +66,8 @@ impl Tuning {
             .points()
             .any(|tried| tried.share > 0.0 && tried.share < 1.0)
         {
-            note += "Points were given up by their loss in the middle of the learning-rate schedule, which favours \
-                     points whose loss falls early. ";
+            note += "Points were given up because of their loss in the middle of the learning-rate schedule, which \
+                     favours points whose loss falls early. ";
         }
         if self.sweep.tuned {
             note += "Each run was then trained at its best point for the seeds of the experiment. ";
@@ -129,8 +129,8 @@ impl Tuning {
         self.runs.iter().filter_map(line).collect()
     }
 
-    /// Writes a line for each run, point and seed: the values, the directory, the share of the steps that was trained, the training
-    /// tokens, the validation loss, and the reason if there is none.
+    /// Returns a CSV with a line for each run, point and seed. It has the values, the directory, the share of the steps
+    /// that was trained, the training tokens, and the validation loss or the reason why there is none.
     pub fn to_csv(&self) -> String {
         let fields: Vec<String> = self
             .sweep
@@ -227,7 +227,7 @@ impl Tuning {
             );
         }
         if series.iter().any(|series| series.style == Style::Markers) {
-            note += "A point that was given up has its loss at that step. ";
+            note += "A point that was given up is drawn at its last loss. ";
         }
         Chart {
             heading: format!("Validation loss over {name}"),

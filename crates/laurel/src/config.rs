@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Laurel;
 
-/// RW, residual weights: the parameters behind α and β of a [`Laurel`] (section 2.1).
+/// RW, residual weights: the parametrisation of α and β of a [`Laurel`] (section 2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Weights {
     /// α = β = 1, without parameters.
@@ -27,7 +27,7 @@ pub enum Weights {
 
 /// The correction of a [`Laurel`], which is added to x_i before β: LR and PA.
 ///
-/// x_i, x_{i-1}, … are outputs of connections, neither outputs of f nor normalised. j runs from 0 to k − 1, so sums
+/// x_i, x_{i-1}, … are the outputs of connections, not of f, and are not normalised. j runs from 0 to k − 1, so sums
 /// include x_i. No stream precedes x_0; near the input, the terms of missing streams are omitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,8 +45,8 @@ pub enum Augmentation {
         /// Number of streams, including x_i.
         k: usize,
     },
-    /// PA with a low-rank h: Σ_j γ_j x_{i-j} A B, with one A and one B for all j (eq. 4). 2rD + k
-    /// parameters, 49,155 with D = 768, r = 32 and k = 3.
+    /// PA with a low-rank h: Σ_j γ_j x_{i-j} A B, with one A and one B for all j (eq. 4). 2rD + k parameters, 49,155
+    /// with D = 768, r = 32 and k = 3.
     PreviousLowRank {
         /// Number of streams, including x_i.
         k: usize,
@@ -63,7 +63,7 @@ pub enum Augmentation {
 }
 
 impl Weights {
-    /// Initial α and β. `alpha` is the initial α; `None` is the default.
+    /// Returns the initial α and β. `None` means the default initial α.
     pub(crate) fn start(self, alpha: Option<f64>) -> [f64; 2] {
         match self {
             Self::One | Self::Raw => [1.0, 1.0],
@@ -121,7 +121,7 @@ pub enum LowRankInit {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LaurelConfig {
-    /// The parameters behind α and β.
+    /// The parametrisation of α and β.
     pub weights: Weights,
     /// Whether each of the D dimensions of the stream has its own α and β (end of section 2.4), with D times the
     /// parameters.
@@ -130,13 +130,14 @@ pub struct LaurelConfig {
     pub augmentation: Augmentation,
     /// The initial A.
     pub init: LowRankInit,
-    /// Initial α, which the paper does not give. β is the rest of α + β; with `TwoSigmoids`, it equals α. `None` is 1
-    /// with `DoubleSoftmax`, so that a new connection is the plain one, and 0.95 with `TwoSigmoids`. It is ½ with
-    /// `Softmax` and `Sigmoid`, which then halve the stream in each connection. With `Raw`, α is initially 1.
+    /// Initial α, which the paper does not give. The initial β follows from the sum α + β; with `TwoSigmoids`, it
+    /// equals the initial α. `None` means 1 with `DoubleSoftmax`, so that a new connection is the plain one, and 0.95
+    /// with `TwoSigmoids`. It means ½ with `Softmax` and `Sigmoid`, which then halve the stream in each connection.
+    /// With `Raw`, α is initially 1.
     pub alpha: Option<f64>,
     /// Whether the correction passes through an RMS norm with a scale, as in the authors' Gemma 3n. The scale is
-    /// initially zero, and B and γ are not. The norm explains the D parameters a layer by which LR, PA and RW+LR
-    /// exceed the formulas in Table 5.
+    /// initially zero, and B and γ are not. The norm explains why LR, PA and RW+LR exceed the formulas by D parameters
+    /// per layer in Table 5.
     pub norm: bool,
 }
 
@@ -264,7 +265,7 @@ impl Design for LaurelConfig {
     type Connection<B: Backend> = Laurel<B>;
     type Ends<B: Backend> = Plain;
 
-    /// The paper's name of the variant.
+    /// The paper's name for the variant.
     fn name(&self) -> &'static str {
         self.variant()
     }
@@ -289,7 +290,7 @@ impl Design for LaurelConfig {
         Plain
     }
 
-    /// Counts a position where all of the k streams exist.
+    /// Counts every connection as if all k streams existed.
     fn cost(&self, on: &Sites) -> Cost {
         let width = on.width;
         let each = if self.per_dimension { width } else { 1 };

@@ -12,7 +12,7 @@ const NORM_EPS: f64 = 1e-6;
 
 /// The LAuReL connection, x_{i+1} = α f(x_i) + g(x_i, …, x_0) (eq. 2).
 ///
-/// f includes its pre-norm. g is β (x_i + correction). [`Weights`] chooses the parameters behind α and β, and
+/// f includes its pre-norm. g is β (x_i + correction). [`Weights`] chooses the parametrisation of α and β, and
 /// [`Augmentation`] the correction. The variants of the paper:
 ///
 /// | variant | source | x_{i+1} | constructor |
@@ -25,10 +25,10 @@ const NORM_EPS: f64 = 1e-6;
 /// | RW+LR+PA | eq. 6 | α f(x_i) + β (x_i + Σ_j γ_j x_{i-j} A_j B_j) | [`LaurelConfig::rw_lr_pa`] |
 ///
 /// h is the identity or a low-rank product. The constructors of PA use the identity; [`Augmentation::PreviousLowRank`]
-/// is the product.
+/// uses the product.
 #[derive(Module, Debug)]
 pub struct Laurel<B: Backend> {
-    /// The parameters behind α and β, `[1, 1 or D]` or `[2, 1 or D]`; none if both are 1.
+    /// The parameters of α and β, `[1, 1 or D]` or `[2, 1 or D]`; none if both are 1.
     pub(crate) mixing: Option<Param<Tensor<B, 2>>>,
     /// A, `[products, D, r]`.
     pub(crate) a: Option<Param<Tensor<B, 3>>>,
@@ -127,7 +127,7 @@ impl<B: Backend> Laurel<B> {
         }
     }
 
-    /// γ_j x_{i-j} for each j with an existing stream.
+    /// Returns γ_j x_{i-j} for each j whose stream exists.
     fn weighted(&self, stream: &Stream<B>) -> impl Iterator<Item = Tensor<B, 3>> {
         let streams = std::iter::once(&stream.x).chain(&stream.carried);
         let gamma = self.gamma.as_ref().map(Param::val);

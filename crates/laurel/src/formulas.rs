@@ -15,7 +15,7 @@ pub fn rw(weights: Weights) -> usize {
     }
 }
 
-/// RW with an α and a β per feature: 2D (end of section 2.4). A sigmoid would have D.
+/// RW with an α and a β per feature: 2D (end of section 2.4). With a sigmoid, the number would be D.
 pub fn rw_per_dimension(width: usize) -> usize {
     2 * width
 }

@@ -12,12 +12,12 @@ use residual_zoo_core::{
 use residual_zoo_recurrent::{Recurrent, RecurrentCache};
 use residual_zoo_vit::PatchEmbeddings;
 
-/// The ends of the stream of a model that embeds token ids by `E`.
+/// The embeddings of a model that embeds token ids with `E`.
 #[derive(Module, Debug)]
 pub enum Tables<B: Backend, E> {
-    /// For token ids.
+    /// Embeddings of token ids.
     Ids(E),
-    /// For images.
+    /// Embeddings of image patches.
     Patches(PatchEmbeddings<B>),
 }
 
@@ -95,7 +95,7 @@ impl<B: Backend, R: ResidualBlock<B>, C: Connection<B>> ResidualBlock<B> for Lay
 pub enum Body<B: Backend, R, C, E> {
     /// Layers over the whole sequence.
     Stack(Stack<B, Layer<B, R, C>, E>),
-    /// Layers on several streams in turn, of images.
+    /// Layers of an image model, on one stream after another.
     Streams(Vec<Stack<B, Layer<B, R, C>, E>>),
     /// Layers over two blocks of the sequence at a time.
     Recurrent(Recurrent<B, Layer<B, R, C>, E>),
@@ -110,7 +110,7 @@ pub enum BodyCache<B: Backend, C> {
     Recurrent(RecurrentCache<B, C>),
 }
 
-/// Rows of a recurrence settle their blocks together, so they stay at one position.
+/// Rows of a recurrence settle their blocks together, so they stay at the same position.
 impl<B: Backend, C: Cache> Cache for BodyCache<B, C> {
     fn joins(&self) -> bool {
         matches!(self, Self::Stack(layers) if layers.joins())

@@ -17,7 +17,7 @@ use crate::body::{Body, Layer, MaybeWithEnds, Tables};
 /// The config of any model of a zoo `A`.
 ///
 /// In RON, a model of one architecture with plain connections has the name of the architecture, such as
-/// `Gpt2(n_layer: 4)`. Any other model is written as
+/// `Gpt2(n_layer: 4)`. Any other model is written as follows:
 ///
 /// ```ron
 /// Composed(
@@ -29,9 +29,9 @@ use crate::body::{Body, Layer, MaybeWithEnds, Tables};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(into = "A::Written", bound = "A: List")]
 pub struct Composition<A: List> {
-    /// The architectures of the layers: layer i uses entry i mod n. All entries have the same width, depth and
-    /// context. The first entry makes the embeddings, including learned positions. If it has none, such as a rotary
-    /// TokenFormer, no layer gets learned positions.
+    /// The architectures of the layers: layer i uses entry i mod n of the n entries. All entries have the same width,
+    /// depth and context. The first entry makes the embeddings, including learned positions. If it has no learned
+    /// positions, like a rotary TokenFormer, no layer gets any.
     pub layers: Vec<A>,
     /// The connection; `None` is the plain one.
     pub connection: Option<PlacedConnection<A::Connections>>,
@@ -48,8 +48,8 @@ pub struct Composition<A: List> {
 pub enum PlacedConnection<D = ConnectionConfig> {
     /// Around each sublayer, as most connections are defined.
     PerSublayer(D),
-    /// Around each layer, f(x) = layer(x) − x, with plain connections inside. This fits the parameter
-    /// counts of the LAuReL paper.
+    /// Around each layer, with f(x) = layer(x) − x and plain connections inside. The parameter counts of the LAuReL
+    /// paper fit this placement.
     PerLayer(D),
 }
 
@@ -165,8 +165,8 @@ impl<A: List> Composition<A> {
         self.layers.iter().any(A::reads_images)
     }
 
-    /// The streams of the model. In a recurrence, each layer has its own stream; this is the first, and the others are
-    /// like it.
+    /// The streams of the model. In a recurrence, each layer has its own stream. All of them are alike, so this is only
+    /// the first.
     fn streams(&self) -> Vec<StreamSize> {
         let streams = self.layers.first().map(A::streams).unwrap_or_default();
         match &self.recurrence {
@@ -353,7 +353,7 @@ impl<A: List> Composition<A> {
             })?;
             if entry.reads_images() && self.layers.len() > 1 {
                 return error(format!(
-                    "has a {}, which reads images by itself; it does not go in turn with others",
+                    "has a {}, which reads images by itself; it cannot alternate with other architectures",
                     entry.name()
                 ));
             }
@@ -477,7 +477,7 @@ impl<A: List> ModelConfig for Composition<A> {
             )),
             (Reads::Ids(_), Some(_)) => Err(ConfigError::new(
                 "model.patches",
-                "are of images, but the data are token ids; leave them out",
+                "are for images, but the data are token ids; leave them out",
             )),
         }
     }

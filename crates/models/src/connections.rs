@@ -152,13 +152,13 @@ macro_rules! connections {
 connections! {
     /// The config of a connection.
     pub enum ConnectionConfig {
-        /// LAuReL: learned weights, and a low-rank or earlier augmentation of the stream.
+        /// LAuReL: learned weights, a low-rank map, and earlier streams.
         Laurel(residual_zoo_laurel::LaurelConfig),
         /// x + a f(x), a initially 0.
         SkipInit(residual_zoo_streams::SkipInitConfig),
         /// x + a f(x), a initially 0, without norms in the branches.
         ReZero(residual_zoo_streams::ReZeroConfig),
-        /// x + a f(x) with an a for each feature.
+        /// x + a f(x), with a factor a for each feature.
         LayerScale(residual_zoo_streams::LayerScaleConfig),
         /// LN(α x + f(x)), for deep post-norm models.
         DeepNorm(residual_zoo_streams::DeepNormConfig),
@@ -176,7 +176,7 @@ connections! {
         Tree(residual_zoo_streams::TreeConfig),
         /// Hierarchical aggregation of the outputs of layers, one after the other.
         Iterative(residual_zoo_streams::IterativeConfig),
-        /// DenseFormer: weighted averages over the outputs of all layers before.
+        /// DenseFormer: weighted averages of the outputs of all earlier layers.
         Dense(residual_zoo_streams::DenseConfig),
         /// Hyper-connections: n streams, mixed by learned matrices.
         Hyper(residual_zoo_streams::HyperConfig),

@@ -10,7 +10,7 @@ impl<A: List> Transfer for Composition<A> {
         self.plain().and_then(A::tuned)
     }
 
-    /// Uses the factor of the architecture that owns the parameter; connections and recurrences have 1.
+    /// Returns the factor of the architecture that owns the parameter, or 1 for connections and recurrences.
     fn rate(&self, name: &str) -> f64 {
         let layer = name.split('.').find_map(|part| part.parse().ok());
         let is_connection = [".connection.", ".ends."]
@@ -38,7 +38,7 @@ impl<A: List> Transfer for Composition<A> {
             ("patches", self.patches != smaller.patches),
         ];
         if let Some((field, _)) = differs.iter().find(|(_, differs)| *differs) {
-            let problem = "differs from that of the first weights; set it to the same";
+            let problem = "differs from the model of the first weights; set it to the same";
             return Err(ConfigError::new(format!("model.{field}"), problem));
         }
         let (count, of_smaller) = (self.layers.len(), smaller.layers.len());
@@ -53,7 +53,7 @@ impl<A: List> Transfer for Composition<A> {
             if is_converted && self.plain().is_none() {
                 let (from, to) = (smaller.name(), entry.name());
                 let problem = format!(
-                    "is composed, so weights of {from} cannot become those of {to}; this needs models of one architecture \
+                    "is composed, so weights of {from} cannot become weights of {to}; this needs models of one architecture \
                      with plain connections and no recurrence"
                 );
                 return Err(ConfigError::new("model", problem));
@@ -88,7 +88,7 @@ impl<A: List> Transfer for Composition<A> {
     }
 
     /// Grows entry i from entry i of the smaller model. With several entries, each grows its own layers, and other
-    /// weights stay.
+    /// weights stay the same.
     fn grow(
         &self,
         smaller: &Self,

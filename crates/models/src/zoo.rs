@@ -9,7 +9,7 @@ use residual_zoo_core::EmbeddingsOf;
 use crate::ConnectionConfig;
 
 /// Declares an enum of architectures, which is itself an [`Architecture`](crate::core::Architecture). It can be read
-/// from RON, and builds the model of any variant without dynamic dispatch. [`Composition`](crate::Composition) of the
+/// from RON, and builds the model of any variant without dynamic dispatch. A [`Composition`](crate::Composition) of the
 /// enum is a model config.
 ///
 /// Each architecture has one line, `Name(Config, Block)`: its config and the type of its layers. The type takes the
@@ -101,7 +101,7 @@ macro_rules! zoo {
                 connection: Option<$crate::PlacedConnection<$connections>>,
                 #[serde(default)]
                 recurrence: Option<$crate::recurrent::RecurrentConfig>,
-                // Omitted for models of text, whose files predate patches.
+                // Omitted if there are none, so the files of language models have no such field.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 patches: Option<$crate::vit::Patches>,
             },

@@ -15,7 +15,7 @@ pub enum Alpha {
     /// Trained from this initial value and clamped, with the gradient of the unclamped α (Bengio et al., "Estimating
     /// or propagating gradients through stochastic neurons", 2013).
     StraightThrough(f64),
-    /// The sigmoid of a trained number. This is the initial α.
+    /// The sigmoid of a trained number, with this initial α.
     Sigmoid(f64),
     /// A constant, as in the authors' language model (0) and selective copy (0.5).
     Fixed(f64),
@@ -119,7 +119,7 @@ impl RecurrentConfig {
     ///
     /// # Panics
     ///
-    /// In the first forward pass, if [`validate`](Self::validate) rejects the config.
+    /// The first forward pass panics if [`validate`](Self::validate) rejects the config.
     pub fn init<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
         &self,
         layers: Vec<(R, E)>,

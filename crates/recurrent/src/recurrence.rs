@@ -23,21 +23,22 @@ use crate::{Alpha, Form, RecurrentConfig};
 ///
 /// The comma concatenates two blocks in time, and attention is causal over both. τ sees every token twice, in windows
 /// of at most 2k tokens. Learned positions are added before the recurrence and count over the whole sequence. Rotary
-/// positions and ALiBi act inside τ and count within a window. [`Alpha`] chooses how α is trained, [`Form`] which
-/// state it multiplies. Each call of τ starts a new stream, so a connection inside τ reads no stream from outside.
+/// positions and ALiBi act inside τ and count within a window. [`Alpha`] chooses how α is trained, and [`Form`] the
+/// state that α multiplies. Each call of τ starts a new stream, so a connection inside τ reads no stream from outside.
 ///
 /// # Prefixes
 ///
 /// Eq. 10 closes the last block without a carry. If another block follows, eq. 9 with a carry replaces these outputs.
-/// For α > 0, appending a block therefore changes the outputs of the block before. In [`Form::Paper`] this begins with
-/// the second block, because h_0 is zero; in [`Form::Code`], with the first. At a fixed length, no output depends on a
-/// later token. A prefix has the outputs of the longer sequence if both have the same number of blocks, or if α = 0.
+/// For α > 0, appending a block therefore changes the outputs of the block before. In [`Form::Paper`], the first block
+/// is an exception, because h_0 is zero. At a fixed length, no output depends on a later token. A prefix has the
+/// outputs of the longer sequence if both have the same number of blocks, or if α = 0.
 ///
 /// # Reading in pieces
 ///
-/// With a [cache](RecurrentCache), `forward` returns the outputs at the positions of this piece, as a full pass over
-/// everything read so far would. It does not revise outputs of earlier pieces. A block after a recurrence would keep
-/// outputs that change later, so no block with a cache may follow a `Recurrent`: it surrounds the whole model.
+/// With a [cache](RecurrentCache), `forward` returns the outputs that a full pass over everything read so far would
+/// have at the positions of this piece. It does not revise outputs of earlier pieces. A block after a recurrence would
+/// keep outputs that change later, so no block with a cache may follow a `Recurrent`. A `Recurrent` therefore surrounds
+/// the whole model.
 #[derive(Module, Debug)]
 pub struct Recurrent<B: Backend, R, E = Plain> {
     pub(crate) layers: Vec<R>,
@@ -178,7 +179,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
     }
 }
 
-/// Puts an identity operation behind each parameter.
+/// Puts an identity operation after each parameter.
 ///
 /// When Burn 0.21 merges two graphs, it forgets the first node of one of them (`GraphLocator::merge_two`). A parameter
 /// is the first node of its graph. So after two merges, each use of the parameter merges the whole graph again, and
@@ -193,9 +194,9 @@ impl<B: Backend> ModuleMapper<B> for NoLeaves {
     }
 }
 
-/// Cuts x into x_1, …, x_t of k tokens each; the last may be shorter. It cuts halves into halves again, because Burn
-/// pads the gradient of a part with zeros to the length of the whole. For t parts of the whole, this would take time
-/// in T².
+/// Cuts x into x_1, …, x_t of k tokens each; the last may be shorter. It cuts halves recursively, because Burn pads the
+/// gradient of a part with zeros to the length of the tensor that was cut. If all t parts were cut from the whole, this
+/// would take time in T².
 fn cut<B: Backend>(x: Tensor<B, 3>, k: usize) -> Vec<Tensor<B, 3>> {
     let time = x.dims()[1];
     let left = time.div_ceil(k) / 2 * k;

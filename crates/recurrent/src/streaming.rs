@@ -41,7 +41,7 @@ pub struct RecurrentCache<B: Backend, C> {
     pub(crate) layers: Vec<LayerCache<B, C>>,
 }
 
-/// All rows settle their blocks together, so they stay at one position.
+/// All rows of a batch settle their blocks together, so they stay at the same position.
 impl<B: Backend, C: Cache> Cache for RecurrentCache<B, C> {}
 
 /// The state of a layer while block i + 1 is open.

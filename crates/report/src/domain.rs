@@ -46,7 +46,8 @@ pub(crate) struct Ticks {
 }
 
 impl Domain {
-    /// Returns the range between two positions. One point opens to a range, and none to `0..=1`.
+    /// Returns the range between two positions. A single point is widened to a range. Without points, the range is
+    /// `0..=1`.
     pub(crate) fn new(scale: Scale, lo: f64, hi: f64) -> Self {
         let size = lo.abs().max(hi.abs());
         let pad = match scale {

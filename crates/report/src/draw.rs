@@ -9,7 +9,7 @@ use crate::plot::Plot;
 use crate::series::{POINTS, Span, Trace, thin};
 use crate::shapes::{circle, color, diamond, length, line, path, text};
 
-/// Largest number of points that get a dot each; more are a curve.
+/// Maximum number of points that get a dot each. A line with more points is drawn without dots.
 const DOTS: usize = 24;
 
 impl Plot<'_> {
@@ -39,7 +39,7 @@ impl Plot<'_> {
         }
     }
 
-    /// Describes the chart in words, for those who cannot see it.
+    /// Describes the chart in words, for readers who cannot see it.
     fn summary(&self) -> String {
         let chart = self.view.chart;
         let mut out = format!("{} against {}.", title(&chart.y), title(&chart.x));

@@ -22,7 +22,7 @@ pub fn flops_per_second(rate: f64) -> String {
     format!("{number} {}FLOP/s", &shown[number.len()..])
 }
 
-/// Writes a number of bytes with its unit: `73.9 MiB`, from 1024 MiB on `1.50 GiB`.
+/// Writes a number of bytes with its unit: `73.9 MiB`, or `1.50 GiB` from 1024 MiB.
 pub fn bytes(value: f64) -> String {
     let mebibytes = value / f64::from(1 << 20);
     match mebibytes < 1024.0 {

@@ -11,7 +11,7 @@ use crate::table::{Cell, Column, Table, Tone};
 
 const HOVER: &str = include_str!("hover.js");
 
-/// A tag in every page of this program, which distinguishes it from other pages.
+/// The tag that distinguishes pages of this program from other pages.
 pub const MARK: &str = "<meta name=\"generator\" content=\"residual-zoo\">";
 
 /// A report page.

@@ -32,7 +32,7 @@ impl<'a> Trace<'a> {
             spans.sort_by(|a, b| a.0.total_cmp(&b.0));
             spans
         };
-        // This form keeps a low or high that is not a number, which is dropped later.
+        // Unlike `min` and `max`, this form keeps NaN, which is dropped later.
         let ordered = |&(x, a, b): &Span| if a <= b { (x, a, b) } else { (x, b, a) };
         let points = series.points.iter().map(|&(x, y)| (x, y, y)).collect();
         let band = series.band.iter().map(ordered).collect();

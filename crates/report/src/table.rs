@@ -80,9 +80,9 @@ impl Table {
         Text::of(self).lines()
     }
 
-    /// Like [`to_text`](Self::to_text), in at most `columns` if possible. Titles are broken between words, and words
-    /// are shortened. If that is not enough, the columns follow each other in several tables, each beginning with the
-    /// first column. Numbers are never cut.
+    /// Like [`to_text`](Self::to_text), but at most `columns` wide if possible. Titles are broken between words, and
+    /// words are shortened. If that is not enough, the columns follow each other in several tables, each beginning with
+    /// the first column. Numbers are never cut.
     pub fn fit(&self, columns: usize) -> String {
         Text::of(self).fit(columns)
     }

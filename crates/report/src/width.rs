@@ -33,7 +33,7 @@ pub fn wrap(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// Formats text for standard output. In a terminal, lines are cut between words, and all but the first begin with
+/// Formats text for standard output. In a terminal, lines are broken between words, and all but the first begin with
 /// `indent`.
 pub fn wrapped(text: &str, indent: &str) -> String {
     let Some(columns) = output_columns() else {

@@ -175,7 +175,8 @@ impl ResNetConfig {
         Self::imagenet(BlockKind::Bottleneck { expansion: 4 }, [3, 4, 6, 3])
     }
 
-    /// The ResNet of 6 n + 2 layers for CIFAR-10 (section 4.2): n is 3 for ResNet-20, 5 for ResNet-32 and 9 for ResNet-56.
+    /// The ResNet of 6 n + 2 layers for CIFAR-10 (section 4.2): n is 3 for ResNet-20, 5 for ResNet-32 and 9 for
+    /// ResNet-56.
     pub fn cifar(n: usize) -> Self {
         Self {
             block: BlockKind::Basic,
@@ -214,8 +215,8 @@ impl ResNetConfig {
         }
     }
 
-    /// Stages of the model: for each, its first block, which may change the shape, its other blocks, which are alike,
-    /// and their number.
+    /// The stages of the model: for each, the first block, which may change the shape, and the other blocks, which are
+    /// alike, with their number.
     fn stages(&self) -> Vec<(Place, Place, usize)> {
         let mut input = self.stem(0).output;
         let stages = self.widths.iter().zip(&self.depths).enumerate();
@@ -270,7 +271,7 @@ impl ResNetConfig {
     }
 }
 
-/// The size of the images. It is empty if the data are token ids, which `reads` refuses.
+/// The size of the images. All sizes are 0 if the data are token ids, which `reads` refuses.
 fn image(frame: &Frame) -> ImageSize {
     frame.image.unwrap_or(ImageSize {
         channels: 0,
@@ -411,7 +412,7 @@ impl Architecture for ResNetConfig {
         }
     }
 
-    /// Counts the cost for an image.
+    /// Counts the cost per image.
     fn block_cost(&self, layer: usize, _time: usize, frame: &Frame) -> Cost {
         let place = self.place(layer);
         let size = self.size(image(frame), &place);

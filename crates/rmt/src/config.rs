@@ -118,7 +118,7 @@ impl Default for RmtConfig {
 
 /// Models of Table 9, with 50,257 token ids and 512 positions:
 ///
-/// | constructor | L | D_k | D_v | R | D_FF | D_k · D_v | reported | parameters without norm scales | with | [`code_form`](Self::code_form) |
+/// | constructor | L | D_k | D_v | R | D_FF | D_k · D_v | reported | parameters without norm scales | with norm scales | [`code_form`](Self::code_form) |
 /// |---|---|---|---|---|---|---|---|---|---|---|
 /// | [`m46`](Self::m46) | 6 | 32 | 32 | 12 | 1536 | 1024 | 46M | 45,886,848 | 45,900,160 | 45,703,168 |
 /// | [`m134`](Self::m134) | 12 | 32 | 64 | 12 | 3072 | 2048 | 134M | 134,239,872 | 134,291,072 | 133,897,472 |
@@ -130,12 +130,12 @@ impl Default for RmtConfig {
 /// `config.cost(50_257).params.total()` includes them. The form of the authors' code has no position table, and its
 /// column includes norm scales.
 impl RmtConfig {
-    /// Table 9, row 1.
+    /// The 46M model (Table 9, row 1).
     pub fn m46() -> Self {
         Self::default()
     }
 
-    /// Table 9, row 2.
+    /// The 134M model (Table 9, row 2).
     pub fn m134() -> Self {
         Self {
             n_layer: 12,
@@ -144,7 +144,7 @@ impl RmtConfig {
         }
     }
 
-    /// Table 9, row 3. The paper prints the width of the transformer as D_k, and D_k as D_v.
+    /// The 206M model (Table 9, row 3). The paper prints the width of the transformer as D_k, and D_k as D_v.
     pub fn m206() -> Self {
         Self {
             n_layer: 18,
@@ -155,7 +155,7 @@ impl RmtConfig {
         }
     }
 
-    /// Table 9, row 4. The paper prints the width of the transformer as D_k.
+    /// The 305M model (Table 9, row 4). The paper prints the width of the transformer as D_k.
     pub fn m305() -> Self {
         Self {
             n_layer: 24,
@@ -222,7 +222,7 @@ impl RmtConfig {
         )
     }
 
-    /// `gain` times an initial weight, by [`xavier`] or by μP.
+    /// Draws an initial weight by [`xavier`] or by μP, and multiplies it by `gain`.
     pub(crate) fn weight<B: Backend>(
         &self,
         gain: f64,
@@ -360,7 +360,7 @@ impl Architecture for RmtConfig {
             ];
             mup.validate(&sizes)?;
             if self.init_std != Self::default().init_std {
-                let problem = "is set, but the start is that of `mup`; leave one out";
+                let problem = "is set, but `mup` sets the initial weights; leave one out";
                 return Err(ConfigError::new("init_std", problem));
             }
         }

@@ -1,5 +1,5 @@
-//! Costs in the RMT paper: Table 7 as printed, and the sums of the items in Appendix A behind it. Also the variance
-//! ratios of Table 2.
+//! Costs in the RMT paper: Table 7 as printed, and the sums of the items in Appendix A that the table summarises. Also
+//! the variance ratios of Table 2.
 //!
 //! FLOPs are for a forward pass, per token in a sequence of N tokens: Table 7 divided by N. Appendix A counts 3 FLOPs
 //! per score for the softmax, and a table look-up as a product with a one-hot vector.
@@ -69,8 +69,8 @@ impl RmtShape {
         self.rank * self.d_k * (6 * self.n_layer + 3)
     }
 
-    /// Parameters of W_1 and W_2 in all layers, 2 L R D_v D_FF (Appendix A.1). Table 9 trains on 20 tokens for each of
-    /// them. Its last row instead uses the tokens of the transformer.
+    /// Parameters of W_1 and W_2 in all layers, 2 L R D_v D_FF (Appendix A.1). The models of Table 9 train on 20 tokens
+    /// for each of these parameters. The last row instead uses the transformer's number of tokens.
     pub fn core_params(&self) -> usize {
         2 * self.n_layer * self.rank * self.d_v * self.d_ff
     }
@@ -129,8 +129,7 @@ pub struct TransformerShape {
 }
 
 impl TransformerShape {
-    /// Parameters as printed in Table 7, D(L(4 H D_h + 2 D_FF) + V): one token table and no
-    /// positions.
+    /// Parameters as printed in Table 7, D(L(4 H D_h + 2 D_FF) + V): one token table and no positions.
     pub fn params_as_printed(&self) -> usize {
         self.layer_params() + self.width * self.vocab_size
     }
@@ -148,13 +147,14 @@ impl TransformerShape {
         4 * (self.params_counted() + cache + self.context * self.width)
     }
 
-    /// Parameters of all layers, L D(4 H D_h + 2 D_FF). Table 8 trains on 20 tokens for each of them.
+    /// Parameters of all layers, L D(4 H D_h + 2 D_FF). The models of Table 8 train on 20 tokens for each of these
+    /// parameters.
     pub fn layer_params(&self) -> usize {
         self.n_layer * self.width * (4 * self.n_head * self.d_head + 2 * self.d_ff)
     }
 
-    /// FLOPs as printed in Table 7, 4(V + L D(2 D_h H + D_FF) + L(N D_h H + ¾ N H)). The V lacks its factor D, also in
-    /// the totals that the paper reports.
+    /// FLOPs as printed in Table 7, 4(V + L D(2 D_h H + D_FF) + L(N D_h H + ¾ N H)). The factor D of V is missing here,
+    /// and in the totals that the paper reports.
     pub fn flops_as_printed(&self) -> usize {
         self.flops(self.vocab_size)
     }

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! The width of the stream, D_k · D_v, grows with D_k at almost no cost in parameters or FLOPs. [`memory`] has storage
-//! and retrieval, and the layout of a matrix in the stream. [`naive`] has every branch term by term, as a reference
+//! and retrieval, and the layout of a matrix in the stream. [`naive`] computes every part term by term, as a reference
 //! for tests. [`formulas`] has the costs that the paper gives.
 
 #![forbid(unsafe_code)]

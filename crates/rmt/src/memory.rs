@@ -1,7 +1,7 @@
 //! Storage and retrieval in an outer-product memory (section 2.2, eqs. 12 and 13).
 //!
-//! The stream holds a matrix X ∈ R^{D_k × D_v} column by column: coordinate (k, v) at `v · D_k + k`. R data vectors
-//! have the same order: coordinate v of vector h at `v · R + h`. A contraction over D_k, or over the R vectors, is
+//! The stream holds a matrix X ∈ R^{D_k × D_v} column by column: coordinate (k, v) is at `v · D_k + k`. R data vectors
+//! have the same order: coordinate v of vector h is at `v · R + h`. A contraction over D_k, or over the R vectors, is
 //! then one matrix product over the last axis, for all tokens and all v together, without a transposition. So are the
 //! products with W_1, W_2 and W_U. `docs/performance.md` compares this order with others.
 
@@ -30,8 +30,9 @@ pub fn retrieve_normalised<B: Backend>(
     norm.product(x, r.transpose())
 }
 
-/// `gain` times a weight with Xavier's variance 2 / (fan_in + fan_out), which Table 2 assumes. For keys that store,
-/// the fans are R and D_k. For keys that retrieve, they are D_k and the number of vectors retrieved together.
+/// Draws a weight with Xavier's variance 2 / (fan_in + fan_out), which Table 2 assumes, and multiplies it by `gain`.
+/// For keys that store, the fans are R and D_k. For keys that retrieve, they are D_k and the number of vectors
+/// retrieved together.
 pub fn xavier<B: Backend>(
     gain: f64,
     shape: [usize; 2],

@@ -1,5 +1,5 @@
-//! Every part of the model, term by term, as in its equation. It is slow, and a reference for the values and gradients
-//! of the fast form.
+//! Every part of the model, computed term by term as in its equation. This slow form is a reference for the values and
+//! gradients of the fast form.
 //!
 //! Here, matrices are `[batch, time, D_k, D_v]` and data vectors `[batch, time, R, D_v]`.
 
@@ -18,8 +18,7 @@ pub fn store<B: Backend>(w: Tensor<B, 2>, x: Tensor<B, 4>) -> Tensor<B, 4> {
     (1..rank).fold(term(0), |sum, h| sum + term(h))
 }
 
-/// r^(h) ·₁ X (eq. 13) for every h: keys `[R, D_k]` and `[batch, time, D_k, D_v]` to
-/// `[batch, time, R, D_v]`.
+/// r^(h) ·₁ X (eq. 13) for every h: keys `[R, D_k]` and matrices `[batch, time, D_k, D_v]` to `[batch, time, R, D_v]`.
 pub fn retrieve<B: Backend>(r: Tensor<B, 2>, x: Tensor<B, 4>) -> Tensor<B, 4> {
     let [rank, d_k] = r.dims();
     let vector = |h: usize| {
@@ -105,7 +104,7 @@ pub fn unembed<B: Backend>(embeddings: &RmtEmbeddings<B>, x: Tensor<B, 3>) -> Te
     (1..rank).fold(logits(0), |sum, h| sum + logits(h))
 }
 
-/// The stream `[batch, time, D_v · D_k]` as matrices `[batch, time, D_k, D_v]`.
+/// Converts the stream `[batch, time, D_v · D_k]` to matrices `[batch, time, D_k, D_v]`.
 fn to_matrix<B: Backend>(x: Tensor<B, 3>, d_k: usize) -> Tensor<B, 4> {
     let [batch, time, width] = x.dims();
     x.reshape([batch, time, width / d_k, d_k]).swap_dims(2, 3)
@@ -117,8 +116,7 @@ fn from_matrix<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
     x.swap_dims(2, 3).reshape([batch, time, d_v * d_k])
 }
 
-/// Rows in the order of eq. 25, coordinate v of vector h at `h · D_v + v`: `[D_v · R, n]` to
-/// `[R · D_v, n]`.
+/// Reorders rows as in eq. 25, with coordinate v of vector h at `h · D_v + v`: `[D_v · R, n]` to `[R · D_v, n]`.
 fn by_vector<B: Backend>(weight: Tensor<B, 2>, d_v: usize) -> Tensor<B, 2> {
     let [rows, n] = weight.dims();
     let weight = weight.reshape([d_v, rows / d_v, n]).swap_dims(0, 1);

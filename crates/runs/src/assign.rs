@@ -1,23 +1,27 @@
 //! `--set PATH=VALUE`: fields of a config by path, and their RON values.
 
+mod value;
+
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_system::counted;
 use serde::Deserialize as _;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use serde_path_to_error::Segment;
 
+use self::value::parse;
 use crate::wording::{NAMES, in_plain_words, of_composition, of_unknown_name, unknown};
 use crate::{Error, RunConfig};
 
 impl<M: ModelConfig> RunConfig<M> {
-    /// Sets single fields. Each assignment is `path=value`, such as `train.steps=100`. The path consists of field names
-    /// and can leave out the names of architectures. The value is written as in a RON file, such as `3e-4`, `None`,
-    /// `Kausik` or `PerLayer(Laurel(weights: Softmax))`. Other text, such as a path, needs no quotes.
+    /// Sets individual fields. Each assignment is `path=value`, such as `train.steps=100`. The path consists of field
+    /// names and can leave out the names of architectures. The value is written as in a RON file, such as `3e-4`,
+    /// `None`, `Kausik` or `PerLayer(Laurel(weights: Softmax))`. Other text, such as the path of a file, needs no
+    /// quotes.
     ///
     /// # Errors
     ///
     /// Returns an error if a field is unknown or a value has the wrong type. Also returns an error if an assignment
-    /// undoes an earlier one, or a number of the config is not finite.
+    /// undoes an earlier one, or a number in the config is not finite.
     pub fn set(self, assignments: &[String]) -> Result<Self, Error> {
         if let (false, Some(error)) = (assignments.is_empty(), self.not_finite()) {
             return Err(error.into());
@@ -81,7 +85,8 @@ impl<M: ModelConfig> RunConfig<M> {
         }
     }
 
-    /// Makes a config from a tree. If a variant is called `None`, as in `NormParams`, replaces `None` by its name.
+    /// Makes a config from a tree. Where an enum has a variant called `None`, such as `NormParams`, replaces null by
+    /// that name.
     fn of_tree(tree: &mut Value) -> Result<Self, serde_path_to_error::Error<serde_json::Error>> {
         loop {
             let error = match serde_path_to_error::deserialize(&*tree) {
@@ -104,8 +109,8 @@ impl<M: ModelConfig> RunConfig<M> {
         }
     }
 
-    /// Writes a model of one architecture as a composition, if the zoo has compositions, so that their fields can be
-    /// set.
+    /// Turns a model of one architecture into a composition, if the zoo has compositions, so that the fields of a
+    /// composition can be set.
     fn compose(model: &mut Value) {
         let whole = composition(model).filter(|whole| M::deserialize(whole).is_ok());
         if let Some(whole) = whole {
@@ -117,7 +122,7 @@ impl<M: ModelConfig> RunConfig<M> {
     ///
     /// # Errors
     ///
-    /// Lists the existing fields if there is no such field.
+    /// Returns an error that lists the existing fields if there is no such field.
     fn complete(tree: &mut Value, path: &str) -> Result<(), String> {
         let Some((parent, name)) = path.rsplit_once('.') else {
             return Ok(());
@@ -144,7 +149,7 @@ impl<M: ModelConfig> RunConfig<M> {
         Ok(())
     }
 
-    /// The first number that is not finite, which JSON would lose.
+    /// Returns an error for the first number that is not finite. JSON would lose such a number.
     fn not_finite(&self) -> Option<ConfigError> {
         let text = self.to_hashed_text();
         // The fields that lead to a line, with their indentation.
@@ -169,8 +174,7 @@ impl<M: ModelConfig> RunConfig<M> {
     }
 }
 
-/// Refuses an assignment that sets again what an earlier one has set. An assignment may change a part of an earlier
-/// value.
+/// Refuses an assignment that overwrites an earlier one. An assignment may change a part of an earlier value.
 fn refuse_undone(assignments: &[String]) -> Result<(), Error> {
     // An assignment without a value has its own error.
     let is_whole = assignments.iter().all(|it| it.contains('='));
@@ -196,8 +200,8 @@ fn refuse_undone(assignments: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The names of the fields on the path of `path`, or of `PATH=VALUE`. The names of architectures and other variants are
-/// left out, because a path can leave them out.
+/// Returns the names of the fields in a path, or in `PATH=VALUE`. Leaves out the names of architectures and other
+/// variants, because a path can leave them out.
 pub fn names_of(path: &str) -> Vec<&str> {
     let path = path.split('=').next().unwrap_or_default();
     let names = path.split('.').map(str::trim);
@@ -215,7 +219,8 @@ fn of_one_layer<'a>(names: &[&'a str]) -> Vec<&'a str> {
     }
 }
 
-/// Writes a model of one architecture, as in a config, as a composition. `None` if it is already a composition.
+/// Returns the composition of a single layer that equals `model`, in the JSON form of a config. `None` if `model` is
+/// already a composition.
 pub fn composition(model: &Value) -> Option<Value> {
     let whole = json!({"Composed": {"layers": [model], "connection": null, "recurrence": null}});
     model.get("Composed").is_none().then_some(whole)
@@ -237,7 +242,7 @@ fn lacks_names(given: &Value, made: &Value) -> bool {
     }
 }
 
-/// Says what a field was whose value is a number with a name, such as `Ratio(0.1)`; empty for other values.
+/// Describes the previous value of a field if it is a number with a name, such as `Ratio(0.1)`; empty for other values.
 fn named_number(before: &Value) -> String {
     let fields = before.as_object().filter(|fields| fields.len() == 1);
     match fields.and_then(|fields| fields.iter().next()) {
@@ -255,7 +260,7 @@ fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
         if let Value::Array(entries) = at {
             let count = entries.len();
             let index = field.parse::<usize>().ok();
-            // Every entry has one path only, so that an assignment that repeats another is noticed.
+            // Every entry has only one path, so that a repeated assignment is noticed.
             if let Some(index) = index.filter(|index| index.to_string() != field) {
                 return Err(format!(
                     "`{field}` is not how an index is written; write `{index}`"
@@ -277,7 +282,7 @@ fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
             Value::Object(fields) => fields.keys().cloned().collect(),
             _ => Vec::new(),
         };
-        // The first field that has one of this name.
+        // The first field that contains a field of this name.
         let mut outer = known.iter();
         let outer = outer.find(|outer| enter_variant(&mut at[*outer], field).get(field).is_some());
         at.get_mut(field).ok_or_else(|| match known.is_empty() {
@@ -304,208 +309,9 @@ fn enter_variant<'a>(at: &'a mut Value, field: &str) -> &'a mut Value {
     }
 }
 
-/// Parses the value of an assignment: JSON, a RON value, or any other text unchanged.
-fn parse(text: &str) -> Result<Value, String> {
-    if let (true, Ok(json)) = (text != "None", serde_json::from_str(text)) {
-        return Ok(json);
-    }
-    let mut ron = Ron { text, depth: 0 };
-    let value = ron.value().and_then(|value| match ron.text.trim() {
-        "" => Ok(value),
-        rest => Err(format!("`{rest}` is left over")),
-    });
-    match value {
-        // A path or a word that is not a RON value.
-        Err(_) if !text.contains(['(', '[', '"']) => Ok(Value::String(text.into())),
-        value => value,
-    }
-}
-
-/// The deepest nesting of a value.
-const DEEPEST: usize = 32;
-
-/// The rest of a RON text. Values become the JSON form of a config: `Name(a: 1)` is
-/// `{"Name": {"a": 1}}`. The `ron` crate has no such form, because its values lose the names of
-/// variants.
-struct Ron<'a> {
-    text: &'a str,
-    depth: usize,
-}
-
-impl Ron<'_> {
-    fn value(&mut self) -> Result<Value, String> {
-        self.depth += 1;
-        if self.depth > DEEPEST {
-            return Err(format!("is nested more than {DEEPEST} deep"));
-        }
-        self.text = self.text.trim_start();
-        let value = match self.text.chars().next() {
-            Some('[') => self.list('[', ']').map(Value::Array),
-            Some('(') => self.fields(),
-            Some('"') => self.string(),
-            Some(c) if c.is_alphabetic() || c == '_' => self.named(),
-            Some(_) => self.number(),
-            None => Err("a value is missing".into()),
-        };
-        self.depth -= 1;
-        value
-    }
-
-    /// `true`, `None`, `Some(x)`, `Name` or `Name(…)`.
-    fn named(&mut self) -> Result<Value, String> {
-        // RON writes a variant with the name of a RON keyword like this, such as `r#None` in `NormParams`.
-        let is_raw = self.text.starts_with("r#");
-        self.text = self.text.strip_prefix("r#").unwrap_or(self.text);
-        let name = self.word();
-        let content = match self.text.trim_start().starts_with('(') {
-            true => Some(self.fields()?),
-            false => None,
-        };
-        Ok(match (name.as_str(), content) {
-            ("true", None) => Value::Bool(true),
-            ("false", None) => Value::Bool(false),
-            ("None", None) if !is_raw => Value::Null,
-            ("Some", Some(content)) => content,
-            (_, Some(content)) => Value::Object(Map::from_iter([(name, content)])),
-            (_, None) => Value::String(name),
-        })
-    }
-
-    /// `(a: 1, b: 2)` with names, or `(x)`, or `(x, y)`.
-    fn fields(&mut self) -> Result<Value, String> {
-        let inside = self.text.trim_start().strip_prefix('(');
-        let inside = inside.unwrap_or_default().trim_start();
-        let name: String = inside.chars().take_while(|c| is_word(*c)).collect();
-        let is_named = inside[name.len()..].trim_start().starts_with(':');
-        if !is_named && !inside.starts_with(')') {
-            let mut values = self.list('(', ')')?;
-            return Ok(match values.len() {
-                1 => values.remove(0),
-                _ => Value::Array(values),
-            });
-        }
-        let mut fields = Map::new();
-        self.expect('(')?;
-        while !self.ends(')') {
-            self.text = self.text.trim_start();
-            let name = self.word();
-            self.expect(':')?;
-            let value = self.value()?;
-            if fields.insert(name.clone(), value).is_some() {
-                return Err(format!("`{name}` is given twice"));
-            }
-            self.comma(')')?;
-        }
-        Ok(Value::Object(fields))
-    }
-
-    fn list(&mut self, open: char, close: char) -> Result<Vec<Value>, String> {
-        let mut values = Vec::new();
-        self.expect(open)?;
-        while !self.ends(close) {
-            values.push(self.value()?);
-            self.comma(close)?;
-        }
-        Ok(values)
-    }
-
-    /// A string, which RON writes as JSON does.
-    fn string(&mut self) -> Result<Value, String> {
-        let mut values = serde_json::Deserializer::from_str(self.text).into_iter::<String>();
-        let value = values.next().and_then(Result::ok);
-        let value = value.ok_or("a string does not end, or has an invalid escape")?;
-        self.text = &self.text[values.byte_offset()..];
-        Ok(Value::String(value))
-    }
-
-    fn number(&mut self) -> Result<Value, String> {
-        let end = self.text.find([',', ')', ']', ' ', '\n']);
-        let (number, rest) = self.text.split_at(end.unwrap_or(self.text.len()));
-        self.text = rest;
-        let plain = number.replace('_', "");
-        let plain = plain.strip_prefix('+').unwrap_or(&plain);
-        let value = serde_json::from_str(plain);
-        let value = value.or_else(|_| match plain.parse::<f64>() {
-            Ok(number) if number.is_finite() => Ok(Value::from(number)),
-            _ => Err(()),
-        });
-        value.map_err(|_| match number {
-            "" => format!("a value is missing before `{rest}`"),
-            _ => format!("`{number}` is no value"),
-        })
-    }
-
-    fn word(&mut self) -> String {
-        let word: String = self.text.chars().take_while(|c| is_word(*c)).collect();
-        self.text = &self.text[word.len()..];
-        word
-    }
-
-    fn expect(&mut self, what: char) -> Result<(), String> {
-        self.text = self.text.trim_start();
-        let rest = self.text.strip_prefix(what);
-        self.text = rest.ok_or_else(|| match self.text {
-            "" => "a bracket is not closed".to_owned(),
-            text => format!("`{what}` is missing before `{text}`; text may need quotes"),
-        })?;
-        Ok(())
-    }
-
-    /// Skips `close` if it is next.
-    fn ends(&mut self, close: char) -> bool {
-        self.text = self.text.trim_start();
-        let rest = self.text.strip_prefix(close);
-        self.text = rest.unwrap_or(self.text);
-        rest.is_some()
-    }
-
-    /// Skips a comma, which may be left out before `close`.
-    fn comma(&mut self, close: char) -> Result<(), String> {
-        match self.text.trim_start().starts_with(close) {
-            true => Ok(()),
-            false => self.expect(','),
-        }
-    }
-}
-
-fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn values_of_ron_become_the_json_of_configs() {
-        for (text, expected) in [
-            ("100", json!(100)),
-            ("3e-4", json!(3e-4)),
-            ("1_000", json!(1000)),
-            ("+.5", json!(0.5)),
-            ("true", json!(true)),
-            ("None", Value::Null),
-            ("r#None", json!("None")),
-            ("Some(3)", json!(3)),
-            ("Kausik", json!("Kausik")),
-            ("my-text.txt", json!("my-text.txt")),
-            ("texts/a b.txt", json!("texts/a b.txt")),
-            ("\"(x)\"", json!("(x)")),
-            ("[1, 2,]", json!([1, 2])),
-            ("(block: 16)", json!({"block": 16})),
-            ("Synthetic()", json!({"Synthetic": {}})),
-            ("{\"Lr\": {\"r\": 8}}", json!({"Lr": {"r": 8}})),
-            ("Path(\"a.txt\")", json!({"Path": "a.txt"})),
-            (
-                "PerLayer( Laurel(weights: Softmax, augmentation: LowRank(rank: 4)) )",
-                json!({"PerLayer": {"Laurel": {
-                    "weights": "Softmax", "augmentation": {"LowRank": {"rank": 4}},
-                }}}),
-            ),
-        ] {
-            assert_eq!(parse(text).unwrap(), expected, "{text}");
-        }
-    }
 
     #[test]
     fn a_field_is_set_once_and_its_parts_after_it() {
@@ -592,25 +398,5 @@ mod tests {
         ] {
             assert_eq!(find(&mut tree, path).unwrap_err(), problem);
         }
-    }
-
-    #[test]
-    fn what_is_wrong_with_a_value_is_said() {
-        for (text, problem) in [
-            ("Lr(r: 8", "a bracket is not closed"),
-            (
-                "Path(a.txt)",
-                "`,` is missing before `.txt)`; text may need quotes",
-            ),
-            ("(a: 1, a: 2)", "`a` is given twice"),
-            ("[1] 2", "`2` is left over"),
-            ("[1e999]", "`1e999` is no value"),
-            ("(a: )", "a value is missing before `)`"),
-            ("[\"a]", "a string does not end, or has an invalid escape"),
-        ] {
-            assert_eq!(parse(text).unwrap_err(), problem, "{text}");
-        }
-        let deep = "[".repeat(100_000);
-        assert!(parse(&deep).unwrap_err().contains("nested"));
     }
 }

@@ -1,10 +1,10 @@
 //! The files of checkpoints, and the checkpoint directories of a run.
 //!
 //! A checkpoint is a directory with the model and the optimizer as safetensors, the progress as JSON, and a manifest
-//! with their checksums. Processes that share the moments of the optimizer write a file each. A checkpoint of an
-//! imported model has only the weights and the manifest. A checkpoint is written under another name, synced to disk and
-//! renamed; its manifest is the last of its files. Readers take the newest checkpoint that matches its manifest, and
-//! report the newer ones.
+//! with their checksums. Processes that share the moments of the optimizer each write a file of their own. A checkpoint
+//! of an imported model has only the weights and the manifest. A checkpoint is written under a temporary name, with the
+//! manifest last, then synced to disk and renamed. Readers take the newest checkpoint that matches its manifest, and
+//! report any newer ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,8 +25,8 @@ pub const MODEL: &str = "model.safetensors";
 pub const OPTIMIZER: &str = "optimizer.safetensors";
 /// The progress of the run.
 pub const STATE: &str = "state.json";
-/// All files of a checkpoint except the manifest, sorted by name. The moments are in `shards` files; with 0, there are
-/// only the weights.
+/// Returns the names of all files of a checkpoint except the manifest, sorted. The moments are in `shards` files; if it
+/// is 0, there are only the weights.
 pub fn files(shards: usize) -> Vec<String> {
     if shards == 0 {
         return vec![MODEL.to_owned()];
@@ -45,7 +45,7 @@ pub fn optimizer_file(rank: usize, shards: usize) -> String {
     }
 }
 
-/// The files of a checkpoint with moments of the optimizer; none if it has no moments.
+/// Returns the files with the optimizer's moments in a checkpoint; none if it has no moments.
 ///
 /// # Errors
 ///
@@ -60,7 +60,7 @@ pub fn optimizer_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(files.filter(|path| shards > 1 || path.exists()).collect())
 }
 
-/// The number of files of moments in the manifest.
+/// Returns the number of files with moments, according to the manifest.
 fn shards(directory: &Path) -> Result<usize, Error> {
     let names = manifest::names(directory)?.into_iter();
     Ok(names.filter(|name| name.starts_with("optimizer")).count())
@@ -122,8 +122,8 @@ pub fn write_tensors(
     disk::write(path, &bytes)
 }
 
-/// Maximum bytes of a safetensors header, unless the header is a small share of its file. A header has
-/// about a hundred bytes per tensor, and takes many times its size when parsed.
+/// Maximum bytes of a safetensors header, unless the header is a small share of its file. A header has about a hundred
+/// bytes per tensor, and takes many times its size in memory when parsed.
 const MOST_HEADER: u64 = 1 << 21;
 const HEADER_SHARE: u64 = 32;
 
@@ -135,7 +135,7 @@ pub fn read_tensors(path: &Path) -> Result<Content, Error> {
     read_some_tensors(path, |_| true)
 }
 
-/// Reads the tensors of a safetensors file for whose names `wanted` is true.
+/// Reads the tensors whose names are `wanted` from a safetensors file.
 ///
 /// # Errors
 ///
@@ -185,7 +185,7 @@ pub fn read_some_tensors(path: &Path, wanted: impl Fn(&str) -> bool) -> Result<C
 ///
 /// # Errors
 ///
-/// Returns the errors of [`read_tensors`], and names the first tensor with other numbers.
+/// Returns the errors of [`read_tensors`], and an error that names the first tensor with a number that is not finite.
 pub fn read_finite_tensors(path: &Path) -> Result<Content, Error> {
     let content = read_tensors(path)?;
     let mut tensors = content.0.iter();
@@ -314,7 +314,7 @@ pub fn weights_blake3(directory: &Path) -> Result<String, Error> {
 ///
 /// # Errors
 ///
-/// I/O errors.
+/// Returns I/O errors.
 pub fn set_aside(path: &Path) -> Result<PathBuf, Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let aside = free(|n| path.with_file_name(format!("{DAMAGED}{name}{n}")));
@@ -322,21 +322,21 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, Error> {
     Ok(aside)
 }
 
-/// Renames what stands at the name of a new checkpoint, and was not written by the run: a directory, a link or any
-/// file. Returns its new path.
+/// Renames a directory, link or other file that has the name of a new checkpoint but was not written by the run.
+/// Returns its new path.
 ///
 /// # Errors
 ///
-/// I/O errors.
+/// Returns I/O errors.
 pub fn move_away(path: &Path) -> Result<PathBuf, Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // `--force` deletes what is called a checkpoint, but not this.
+    // `--force` deletes entries with the name of a checkpoint, but not this one.
     let moved = free(|n| path.with_file_name(format!("moved-{name}{n}")));
     disk::rename(path, &moved)?;
     Ok(moved)
 }
 
-/// The first unused path: `path` of an empty text, of `.2`, of `.3` and so on.
+/// Returns the first unused path among `path("")`, `path(".2")`, `path(".3")` and so on.
 pub(crate) fn free(path: impl Fn(&str) -> PathBuf) -> PathBuf {
     let later = (2_usize..).map(|n| format!(".{n}"));
     let mut paths = std::iter::once(String::new())
@@ -362,7 +362,7 @@ pub fn clean(run: &Path) {
     }
 }
 
-/// Finds an entry in the checkpoints of a run that no run writes.
+/// Finds an entry among the checkpoints of a run that no run would write.
 pub(crate) fn foreign(run: &Path) -> Option<PathBuf> {
     let paths = |directory: &Path| {
         let entries = fs::read_dir(directory).into_iter().flatten();
@@ -433,8 +433,8 @@ pub(crate) fn steps(run: &Path) -> Result<Vec<usize>, Error> {
     Ok(all.iter().rev().filter_map(|path| step_of(path)).collect())
 }
 
-/// Deletes the checkpoints of a run, except the newest `keep` (at least 1) up to `saved`, and `best`. Returns the
-/// errors of checkpoints that could not be deleted, which only take space.
+/// Deletes the checkpoints of a run, except the newest `keep` (at least 1) up to `saved`, and `best`. Returns an error
+/// for each checkpoint that could not be deleted. Such checkpoints only take space.
 ///
 /// `saved` is the last checkpoint that the run has written. Directories with the name of a checkpoint that are newer or
 /// have no manifest do not count and are not deleted.
@@ -466,7 +466,7 @@ pub fn prune(run: &Path, keep: usize, saved: &Path, best: Option<&Path>) -> Vec<
     errors
 }
 
-/// Reads the parameters of a checkpoint that have one element, by name.
+/// Reads the parameters with a single element from a checkpoint, by name.
 ///
 /// # Errors
 ///

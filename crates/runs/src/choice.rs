@@ -1,4 +1,4 @@
-//! The choice of one of the checkpoints of a run.
+//! Chooses one of the checkpoints of a run.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::checkpoint::{self, Newest};
 use crate::{Error, Row, run_dir};
 
-/// The checkpoint of a run to use.
+/// The choice of a checkpoint of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
     /// The newest good checkpoint.
@@ -46,7 +46,7 @@ impl fmt::Display for Choice {
 }
 
 impl Choice {
-    /// Finds the chosen checkpoint of the run in the directory `run`. It matches its manifest.
+    /// Finds the chosen checkpoint of the run in the directory `run`, and checks it against its manifest.
     ///
     /// # Errors
     ///
@@ -70,8 +70,8 @@ impl Choice {
             let steps: Vec<String> = steps.iter().map(usize::to_string).collect();
             let has = match steps.as_slice() {
                 [] => "it has none yet".to_owned(),
-                [step] => format!("it has that of step {step}"),
-                steps => format!("it has those of steps {}", steps.join(", ")),
+                [step] => format!("its only checkpoint is of step {step}"),
+                steps => format!("its checkpoints are of steps {}", steps.join(", ")),
             };
             let problem = match self {
                 Self::Step(step) => format!("has no checkpoint of step {step}; {has}"),
@@ -90,15 +90,15 @@ impl Choice {
     }
 }
 
-/// Whether the run in the directory `run` was imported or merged, and not trained since: it has no metrics, and only
-/// the checkpoint of step 0.
+/// Whether the run in the directory `run` was imported or merged, and not trained since. Such a run has no metrics, and
+/// only the checkpoint of step 0.
 fn has_not_trained(run: &Path) -> bool {
     let is_missing = std::fs::symlink_metadata(run.join(run_dir::METRICS)).is_err();
     is_missing && checkpoint::steps(run).is_ok_and(|steps| steps == [0])
 }
 
-/// The checkpoint with the lowest validation loss among the existing ones of the run in the directory `run`. `rows` are
-/// the metrics of the run.
+/// Returns the existing checkpoint with the lowest validation loss of the run in the directory `run`. `rows` are the
+/// metrics of the run.
 pub fn best(run: &Path, rows: &[Row]) -> Option<PathBuf> {
     let validated = rows.iter().filter(|row| row.step > 0);
     let losses = validated.filter_map(|row| Some((row.step, row.valid_loss?)));

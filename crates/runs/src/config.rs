@@ -5,14 +5,11 @@ use std::path::Path;
 use residual_zoo_core::{ConfigError, ModelConfig, Precision, Recompute, Vocabulary, check};
 use residual_zoo_data::DataConfig;
 use residual_zoo_system::counted;
-use ron::error::SpannedError;
-use ron::extensions::Extensions;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_path_to_error::Track;
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::ron_text::{extensions, options, parse_ron};
 use crate::row::MOST_STEPS;
-use crate::wording::{NAMES, in_plain_words, name_is_missing, of_composition, unknown};
 
 /// The config of a run: the content of a run file under `experiments/`, and of `config.ron` in a run directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,7 +43,7 @@ pub struct TrainConfig {
     pub learning_rate: f64,
     /// Learning rate at the last step: a share of the peak, `Ratio(0.1)`, or a learning rate, `Rate(1e-4)`.
     pub min_learning_rate: MinLearningRate,
-    /// Number of steps over which the learning rate rises linearly: step t of them, counted from 1, has
+    /// Number of steps over which the learning rate rises linearly. Step t, counted from 1, has the learning rate
     /// `learning_rate` · t / (`warmup` + 1), as in nanoGPT.
     pub warmup: usize,
     /// The schedule of the learning rate.
@@ -66,29 +63,30 @@ pub struct TrainConfig {
     pub grad_clip: Option<f64>,
     /// Coefficient of the z-loss.
     pub z_loss: f64,
-    /// ε of label smoothing: each target gives this share of its probability to all classes or tokens equally. Reported
-    /// losses are without label smoothing.
+    /// ε of label smoothing: this share of each target's probability is spread equally over all classes or tokens.
+    /// Reported losses exclude label smoothing.
     pub label_smoothing: f64,
-    /// Number format of matrix products and attention. `None` means what the backend has: `Tf32` on the backend `cuda`,
-    /// otherwise `F32`. A run keeps its precision.
+    /// Number format of matrix products and attention. `None` means the backend's default: `Tf32` on `cuda`, otherwise
+    /// `F32`. A run keeps its precision.
     pub precision: Option<Precision>,
-    /// Whether LibTorch takes only kernels on a GPU that give the same result in each run. Some steps take longer. On a
-    /// CPU and on Flex, results are always the same.
+    /// Whether LibTorch uses only GPU kernels that give the same result in each run. Some steps take longer. On a CPU
+    /// and on Flex, results are always the same.
     pub deterministic: bool,
-    /// The activations that are kept for the backward pass, which computes the others again. This takes less memory and
+    /// The activations that are kept for the backward pass, which recomputes the others. This takes less memory and
     /// more time. The results are equal, up to rounding in a recurrence and with connections that read earlier streams.
     /// `None` keeps all activations.
     pub recompute: Option<Recompute>,
     /// Whether several processes share the moments of AdamW: each keeps the moments of some parameters, updates these
-    /// parameters, and sends them to the others. The results are equal (ZeRO stage 1, Rajbhandari et al. 2020).
+    /// parameters, and sends them to the others. The results are the same as without sharing (ZeRO stage 1, Rajbhandari
+    /// et al. 2020).
     pub shard_optimizer: bool,
-    /// Whether event files for TensorBoard are written too, in `tensorboard/` of the run.
+    /// Whether the run also writes event files for TensorBoard, in its `tensorboard/` directory.
     pub tensorboard: bool,
     /// Steps between two log lines.
     pub log_every: usize,
     /// Steps between two validations.
     pub validate_every: usize,
-    /// Number of batches of a validation. Every validation has the same batches.
+    /// Number of batches of a validation. Every validation uses the same batches.
     pub validate_batches: usize,
     /// The validation loss, in nats, below which a curriculum moves to its next level.
     pub curriculum_below: f64,
@@ -117,7 +115,7 @@ pub struct TrainConfig {
 pub enum MinLearningRate {
     /// A learning rate.
     Rate(f64),
-    /// A share of the peak learning rate, which follows a peak that is set or swept.
+    /// A share of the peak learning rate. The share also applies to a peak that is overridden or swept.
     Ratio(f64),
 }
 
@@ -152,10 +150,10 @@ pub enum Schedule {
     /// `min_learning_rate` at the last step (Loshchilov and Hutter, "SGDR", 2017, without restarts).
     #[default]
     Cosine,
-    /// `Cosine` times a factor that follows the curriculum, by the published code of Kausik, "Scaling efficient LLMs"
-    /// (2024); docs/papers/recurrent.md explains it. Each new level multiplies the factor by 1 − ½ l / l_max, where l
-    /// is the length of a sequence at that level. At the last level, the factor is this product times 1 − exp(−loss) of
-    /// the lowest validation loss there.
+    /// `Cosine` times a factor that follows the curriculum, as in the published code of Kausik, "Scaling efficient
+    /// LLMs" (2024); docs/papers/recurrent.md explains it. Each new level multiplies the factor by 1 − ½ l / l_max,
+    /// where l is the length of a sequence at that level. At the last level, the factor is this product times 1 −
+    /// exp(−loss), where loss is the lowest validation loss at that level.
     Kausik,
 }
 
@@ -169,7 +167,7 @@ pub enum OptimizerKind {
     /// Stochastic gradient descent as in PyTorch: m ← momentum · m + gradient, x ← x − learning rate · m. The gradient
     /// includes the weight decay times x.
     Sgd {
-        /// The share of m that stays after each step; 0 for none.
+        /// The share of m that each step keeps; 0 for none.
         momentum: f64,
     },
 }
@@ -240,7 +238,7 @@ impl TrainConfig {
     ///
     /// # Errors
     ///
-    /// Names the first invalid field.
+    /// Returns an error that names the first invalid field.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::at_least_one("steps", self.steps)?;
         check::at_most("steps", self.steps, MOST_STEPS)?;
@@ -278,7 +276,7 @@ impl TrainConfig {
 }
 
 impl<M: ModelConfig> RunConfig<M> {
-    /// A run of `model` on the default data with the default settings of training.
+    /// Makes the config of a run of `model`, with the default data and training settings.
     pub fn new(model: M) -> Self {
         Self {
             model,
@@ -296,7 +294,7 @@ impl<M: ModelConfig> RunConfig<M> {
         Self::parse(&residual_zoo_data::read_utf8(path)?, path)
     }
 
-    /// Parses RON text. Errors refer to it as `path`.
+    /// Parses RON text. Errors refer to the text as `path`.
     ///
     /// # Errors
     ///
@@ -316,8 +314,8 @@ impl<M: ModelConfig> RunConfig<M> {
     /// The config as RON text that [`read`](Self::read) can read. All fields are written out.
     pub fn to_ron(&self) -> String {
         let text = self.to_hashed_text();
-        // RON writes the variants called `None` of other enums as `r#None`. It reads both forms if no other `None`
-        // fits.
+        // RON writes a variant called `None` of an enum other than `Option` as `r#None`. It reads both forms if no
+        // other `None` fits.
         let plain = text.replace(": r#None,", ": None,");
         let again = Self::parse(&plain, Path::new(""));
         match again.is_ok_and(|again| again.to_hashed_text() == text) {
@@ -345,11 +343,11 @@ impl<M: ModelConfig> RunConfig<M> {
         }
     }
 
-    /// Checks every field, also against the other fields and the vocabulary.
+    /// Checks every field by itself, and against the other fields and the vocabulary.
     ///
     /// # Errors
     ///
-    /// Names the first invalid field, with its path.
+    /// Returns an error that names the first invalid field, with its path.
     pub fn validate(&self, vocabulary: impl Into<Vocabulary>) -> Result<(), ConfigError> {
         let vocabulary = self.vocabulary(vocabulary);
         vocabulary.validate()?;
@@ -431,171 +429,12 @@ impl<M: ModelConfig> RunConfig<M> {
     }
 }
 
-/// Parses RON text with the extensions of files under `experiments/`. Errors refer to the text as `path`.
-///
-/// # Errors
-///
-/// Returns an error with the line, the column and the path of the field if the text does not parse.
-pub fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Error> {
-    read_ron(text).map_err(|failed| {
-        let (field, error) = *failed;
-        let listed = match error.code {
-            ron::Error::ExpectedIdentifier => read_ron::<T>(&with_a_name(text, &error)).err(),
-            _ => None,
-        };
-        let problem = match listed.map(|failed| failed.1.code) {
-            Some(ron::Error::NoSuchEnumVariant { expected, .. }) => {
-                name_is_missing(rest_at(text, &error).unwrap_or_default(), expected)
-            }
-            _ => describe(&error.code),
-        };
-        Error::Parse {
-            path: path.into(),
-            line: error.span.start.line,
-            column: error.span.start.col,
-            // The last part of a path is `?` until its name is read.
-            problem: match field.trim_end_matches(['?', '.']) {
-                "" => problem,
-                field => format!("`{field}`: {problem}"),
-            },
-        }
-    })
-}
-
-/// Reads RON text. An error comes with the path of its field.
-fn read_ron<T: DeserializeOwned>(text: &str) -> Result<T, Box<(String, SpannedError)>> {
-    let ron = ron::Deserializer::from_str_with_options(text, &options());
-    let mut ron = ron.map_err(|error| Box::new((String::new(), error)))?;
-    let mut fields = Track::new();
-    let parsed = T::deserialize(serde_path_to_error::Deserializer::new(
-        &mut ron,
-        &mut fields,
-    ));
-    let parsed =
-        parsed.map_err(|error| Box::new((fields.path().to_string(), ron.span_error(error))))?;
-    let ended = ron.end();
-    ended.map_err(|error| Box::new((String::new(), ron.span_error(error))))?;
-    Ok(parsed)
-}
-
-/// Writes a name that nothing has where a name is missing, so that the next error lists the names.
-fn with_a_name(text: &str, error: &SpannedError) -> String {
-    let at = rest_at(text, error).map_or(text.len(), |rest| text.len() - rest.len());
-    format!("{}_ {}", &text[..at], &text[at..])
-}
-
-/// The text from the end of the error's span.
-fn rest_at<'a>(text: &'a str, error: &SpannedError) -> Option<&'a str> {
-    let mut lines = text.split_inclusive('\n').skip(error.span.end.line - 1);
-    let line = lines.next()?;
-    let column = line.char_indices().nth(error.span.end.col - 1)?.0;
-    text.get(line.as_ptr() as usize - text.as_ptr() as usize + column..)
-}
-
-/// Describes an error of RON, with fewer words for a missing field.
-fn describe(error: &ron::Error) -> String {
-    match error {
-        ron::Error::MissingStructField { field, .. } => format!("field `{field}` is missing"),
-        ron::Error::SuggestRawIdentifier(found) => {
-            format!("found `{found}` where a name belongs; {NAMES}")
-        }
-        ron::Error::ExpectedIdentifier => format!(
-            "a name is missing; choices have names, as in `Path(\"text.txt\")` or `Bytes`, and {NAMES}"
-        ),
-        ron::Error::ExpectedComma => COMMA.into(),
-        ron::Error::NoSuchStructField {
-            found, expected, ..
-        } => unknown("field", found, expected) + of_composition(found),
-        ron::Error::NoSuchEnumVariant {
-            found, expected, ..
-        } => unknown("name", found, expected),
-        ron::Error::ExpectedNamedStructLike(_) | ron::Error::ExpectedDifferentStructName { .. } => {
-            NO_FIELDS.into()
-        }
-        ron::Error::DuplicateStructField { field, .. } => {
-            format!("the field `{field}` is there twice; leave one of them out")
-        }
-        ron::Error::ExpectedMapColon => COLON.into(),
-        ron::Error::TrailingCharacters => TRAILING.into(),
-        error => in_plain_words(&error.to_string()),
-    }
-}
-
-/// The problem of a value that ends too early.
-const COMMA: &str = "a comma or the closing bracket is missing here; whole numbers have no decimal point, and text needs \
-                     quotes";
-/// The problem of a value without fields where fields belong.
-const NO_FIELDS: &str = "expected fields with names in parentheses, as in `(field: 1)`";
-/// The problem of a field without a colon.
-const COLON: &str = "a colon is missing here; a field is written as `name: value`";
-/// The problem of text after the last bracket.
-const TRAILING: &str =
-    "there is more text after the closing bracket; remove it, or move the bracket to the end";
-/// Maximum micro-batches of a step. A run can be stopped only between two steps.
+/// Maximum number of micro-batches per step. A run can be stopped only between two steps.
 const MOST_MICRO_BATCHES: usize = 1 << 16;
 /// Maximum bytes of a config. A parsed config takes up to a hundred times its size in memory.
 const MOST_BYTES: usize = 1 << 18;
 /// Maximum parameters of a model. The limit is far above trainable sizes, and catches typing errors before they exhaust
 /// the memory.
 const MOST_PARAMETERS: usize = 1_000_000_000_000;
-/// Maximum tokens per micro-batch. Some backends index tokens by 31 bits.
+/// Maximum tokens per micro-batch. Some backends index tokens with 31 bits.
 const MOST_TOKENS: usize = i32::MAX as usize;
-
-fn extensions() -> Extensions {
-    Extensions::IMPLICIT_SOME | Extensions::UNWRAP_NEWTYPES | Extensions::UNWRAP_VARIANT_NEWTYPES
-}
-
-fn options() -> ron::Options {
-    ron::Options::default().with_default_extension(extensions())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Debug, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    #[allow(dead_code, reason = "the fields are only read from text")]
-    struct File {
-        data: DataConfig,
-        #[serde(default)]
-        schedule: Schedule,
-    }
-
-    #[test]
-    fn what_a_file_lacks_is_said_in_plain_words() {
-        for (text, problem) in [
-            (
-                "(data: (source: \"mine.txt\"))",
-                "write `Path(\"mine.txt\")` for a file or directory",
-            ),
-            (
-                "(data: (source: \"µ\"))",
-                "`data.source`: unknown name `µ`; the names are ",
-            ),
-            (
-                "(data: (), schedule: \"Kausik\")",
-                "the names are Cosine, Kausik; write `Kausik` without quotes",
-            ),
-            (
-                "(data: (), schedule: [1e-3, 1e-2])",
-                "expected one of the names Cosine, Kausik",
-            ),
-            (
-                "(data: (), schedule: kausik)",
-                "unknown name `kausik` (did you mean `Kausik`?); the names are Cosine, Kausik",
-            ),
-            (
-                "(data: (), schedules: Kausik)",
-                "unknown field `schedules` (did you mean `schedule`?); the fields are data, schedule",
-            ),
-            ("(data: \"wide\")", NO_FIELDS),
-            ("(data = ())", COLON),
-            ("(data: ()))", TRAILING),
-        ] {
-            let error = parse_ron::<File>(text, Path::new("a.ron")).unwrap_err();
-            let error = error.to_string();
-            assert!(error.contains(problem), "{text}: {error}");
-        }
-    }
-}

@@ -58,7 +58,7 @@ pub fn refuse_linked_directory(path: &Path) -> Result<(), Error> {
             "is a link; a run keeps everything in its own directory: replace it by the directory"
         }
         Ok(there) if !there.is_dir() => {
-            "is no directory, and stands in the place of a directory of the run; move it away"
+            "is not a directory, and stands in the place of a directory of the run; move it away"
         }
         _ => return Ok(()),
     };
@@ -81,7 +81,7 @@ pub fn append(file: &mut File, path: &Path, bytes: &[u8]) -> Result<(), Error> {
     write_all(file, path, bytes).map_err(Error::io("write", path))
 }
 
-/// Opens a file for appending, after cutting it to its first `keep` bytes.
+/// Opens a file for appending, after truncating it to its first `keep` bytes.
 pub fn open_to_append(path: &Path, keep: u64) -> Result<File, Error> {
     refuse_to_write(path)?;
     let open = || {
@@ -95,7 +95,7 @@ pub fn open_to_append(path: &Path, keep: u64) -> Result<File, Error> {
     open().map_err(Error::io("write", path))
 }
 
-/// Replaces a file atomically: it has the old or the new content, even if the process stops here.
+/// Replaces a file atomically: it has the old or the new content, even if the process stops meanwhile.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     replace_by(path, &beside(path, ".partial"), |aside| write(aside, bytes))
 }
@@ -130,13 +130,14 @@ pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// Writes a file at `aside` by `write`, and renames it to `path`. If that fails, nothing is left at `aside`.
+/// Calls `write` to write a file at `aside`, and renames the file to `path`. After a failure, nothing is left at
+/// `aside`.
 fn replace_by(
     path: &Path,
     aside: &Path,
     write: impl FnOnce(&Path) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    // An existing link or file with a second name stays.
+    // An existing link, or a file with a second name, is left alone.
     refuse_to_write(aside)?;
     let written = write(aside).and_then(|()| rename(aside, path));
     if written.is_err() {
@@ -145,11 +146,11 @@ fn replace_by(
     written
 }
 
-/// Maximum bytes of a name beside a shorter one.
+/// Maximum bytes of a name that [`beside`] makes longer than the original.
 const SHORT: usize = 64;
 
-/// The path `path` with another `ending`. The name is at most as long as the name of `path`, or [`SHORT`] if that is
-/// longer.
+/// Returns `path` with another `ending`. The new name has at most as many bytes as the name of `path`, or [`SHORT`] if
+/// that is more.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default();
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -160,7 +161,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     ))
 }
 
-/// A path beside `path` to which only this process writes.
+/// Returns a path beside `path` to which only this process writes.
 fn own_beside(path: &Path) -> PathBuf {
     beside(path, &format!(".{}.partial", std::process::id()))
 }

@@ -37,18 +37,18 @@ pub enum Error {
     /// The data cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// A process of a team has other data than the leader.
+    /// A process of a team has different data from the leader.
     #[error(
-        "the process of rank {rank} has other data than that of rank 0; give all machines the same files"
+        "the process of rank {rank} has different data from the process of rank 0; give all machines the same files"
     )]
     OtherData {
         /// The rank of the process.
         rank: usize,
     },
-    /// A process of a team has other weights than the leader.
+    /// A process of a team has different weights from the leader.
     #[error(
-        "the process of rank {rank} has other weights than that of rank 0, so nothing was saved; continue from the \
-         last checkpoint with the same hardware and libraries on all machines"
+        "the process of rank {rank} has different weights from the process of rank 0, so nothing was saved; continue \
+         from the last checkpoint with the same hardware and libraries on all machines"
     )]
     OtherWeights {
         /// The rank of the process.
@@ -137,7 +137,7 @@ pub enum Error {
         /// The problem.
         problem: String,
     },
-    /// The weights of another run cannot be the initial ones.
+    /// The weights of another run cannot be used as initial weights.
     #[error(
         "{source}{}",
         match changes.as_slice() {
@@ -165,7 +165,7 @@ pub enum Error {
         /// The difference.
         source: ImportError,
     },
-    /// An error with a remedy of `train`.
+    /// An error with a remedy for `train`.
     #[error("{error}{link}{remedy}")]
     Remedied {
         /// The error.
@@ -216,7 +216,7 @@ pub enum Error {
     },
 }
 
-/// Shortens a long change by the content of its outermost brackets: `model was Gpt2(…), now TokenFormer(…)`.
+/// Shortens a long change to the text outside its outermost brackets: `model was Gpt2(…), now TokenFormer(…)`.
 fn short(change: &str) -> String {
     const LONG: usize = 150;
     if change.len() <= LONG {
@@ -273,7 +273,7 @@ impl Blame for Error {
 }
 
 impl Error {
-    /// An I/O error of `action` on `path`, for `map_err`.
+    /// Returns a function for `map_err` that makes the I/O error of `action` on `path`.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::Io {
@@ -284,12 +284,12 @@ impl Error {
         }
     }
 
-    /// Makes the error of the directory `path`, which holds something else than a run.
+    /// Makes the error of the directory `path`, which holds something other than a run.
     pub fn run_exists(path: impl Into<PathBuf>) -> Self {
         Self::RunExists(path.into()).then("; ", Remedy::AnotherOrNoDirectory)
     }
 
-    /// Adds a remedy of `train`. The words `link` stand before it: `; ` or `, or `.
+    /// Adds a remedy for `train` after the words `link`, which are `; ` or `, or `.
     pub fn then(self, link: &'static str, remedy: Remedy) -> Self {
         let error = Box::new(self);
         Self::Remedied {
@@ -307,7 +307,7 @@ impl Error {
         }
     }
 
-    /// Returns the remedies that depend on the running command: a remedy of `train`, and the choice of another place.
+    /// Returns the remedies that depend on the running command: a remedy for `train`, and the choice of another place.
     pub fn remedies(&mut self) -> (Option<&mut Remedy>, Option<&mut OtherPlace>) {
         match self {
             Self::Remedied { error, remedy, .. } => (Some(remedy), error.remedies().1),

@@ -1,8 +1,8 @@
 //! The event file of a run for TensorBoard.
 //!
 //! The event file repeats the content of `metrics.jsonl` and `samples.txt`. Each start of the run writes it again from
-//! these, so it has no rows that a resumed run takes back. A record is a length, a message `Event` of TensorFlow
-//! (`event.proto`, `summary.proto`) and their checksums.
+//! these two files, so rows that a resumed run discards do not remain in it. A record consists of a length, a
+//! TensorFlow message `Event` (`event.proto`, `summary.proto`), and their checksums.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use crate::{Error, Row, disk};
 
 /// The folder of the event file in a run directory.
 pub const FOLDER: &str = "tensorboard";
-/// The prefix of the name of every event file. The start in seconds follows.
+/// The prefix of the name of every event file. The start time in seconds follows.
 const NAME: &str = "events.out.tfevents.";
-/// The part of the name of the zoo's event files before the process id.
+/// The part of the name, before the process id, that marks the zoo's event files.
 const OWN: &str = ".residual-zoo.";
 
 /// The event file of a run that trains.
@@ -31,7 +31,7 @@ impl Events {
     ///
     /// # Errors
     ///
-    /// I/O errors.
+    /// Returns I/O errors.
     pub fn start(run: &Path, config: &str, rows: &[Row], samples: &str) -> Result<Self, Error> {
         let folder = run.join(FOLDER);
         disk::refuse_linked_directory(&folder)?;
@@ -65,7 +65,7 @@ impl Events {
     ///
     /// # Errors
     ///
-    /// I/O errors.
+    /// Returns I/O errors.
     pub fn log(&mut self, row: &Row) -> Result<(), Error> {
         self.append(&scalars(row, now()))
     }
@@ -74,7 +74,7 @@ impl Events {
     ///
     /// # Errors
     ///
-    /// I/O errors.
+    /// Returns I/O errors.
     pub fn sample(&mut self, step: usize, sample: &str) -> Result<(), Error> {
         self.append(&record(&event(
             now(),
@@ -118,13 +118,13 @@ fn samples_of(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Markdown in which TensorBoard shows the text unchanged.
+/// Formats `text` as Markdown that TensorBoard shows unchanged.
 fn fenced(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(|line| format!("    {line}")).collect();
     lines.join("\n")
 }
 
-/// A record for each number of a row.
+/// Returns a record for each number of a row.
 fn scalars(row: &Row, time: f64) -> Vec<u8> {
     let count = |count: Option<usize>| count.map(|count| count as f64);
     let numbers = [
@@ -171,7 +171,7 @@ fn scalar(tag: &str, value: f64) -> Vec<u8> {
     bytes(5, &bytes(1, &content))
 }
 
-/// `Event.summary` with a `Value` whose `tensor` is a text.
+/// `Event.summary` with a `Value` whose `tensor` is text.
 fn text(tag: &str, text: &str) -> Vec<u8> {
     const STRING: u64 = 7;
     let shape = bytes(2, &number(1, 1));
@@ -191,12 +191,12 @@ fn text(tag: &str, text: &str) -> Vec<u8> {
     bytes(5, &bytes(1, &value))
 }
 
-/// A field of a message: a number.
+/// A field of a message with a number.
 fn number(field: u64, value: u64) -> Vec<u8> {
     [varint(field << 3), varint(value)].concat()
 }
 
-/// A field of a message: a text, bytes or a message.
+/// A field of a message with text, bytes or another message.
 fn bytes(field: u64, content: &[u8]) -> Vec<u8> {
     let length = varint(content.len() as u64);
     [varint(field << 3 | 2), length, content.to_vec()].concat()
@@ -220,7 +220,7 @@ fn record(event: &[u8]) -> Vec<u8> {
     [&length, checksums[0].as_slice(), event, &checksums[1]].concat()
 }
 
-/// Masks a checksum for storage, so that checksums of data that contain checksums differ from them.
+/// Masks a checksum for storage. Without the mask, a checksum of data that contain checksums would be weaker.
 fn masked(checksum: u32) -> u32 {
     checksum.rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -38,7 +38,7 @@ impl Sampling {
     ///
     /// # Errors
     ///
-    /// Names the first invalid field.
+    /// Returns an error that names the first invalid field.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::not_negative("temperature", self.temperature)?;
         check::at_least_one("top-k", self.top_k.unwrap_or(1))?;
@@ -117,7 +117,7 @@ impl<B: Backend, M: LanguageModel<B>> Iterator for Generator<'_, B, M> {
     type Item = u32;
 
     fn next(&mut self) -> Option<u32> {
-        // One prompt is read at once, so the first token follows it.
+        // A single prompt is read in one pass, so the first step already gives a new token.
         self.0.next()?.into_iter().next()?
     }
 }
@@ -126,8 +126,8 @@ impl<B: Backend, M: LanguageModel<B>> Iterator for Generator<'_, B, M> {
 /// only if the logits are not finite.
 ///
 /// All texts are at the same position, so there is no padding. The model reads the prompts in one pass up to the end of
-/// the shortest. While it continues the shortest prompt, it reads the others token by token, and they have no new
-/// token.
+/// the shortest. While it continues the shortest prompt, it reads the others token by token, and gives no new token for
+/// them.
 pub struct Generators<'a, B: Backend, M: LanguageModel<B>> {
     model: &'a M,
     device: B::Device,
@@ -152,8 +152,8 @@ impl<'a, B: Backend, M: LanguageModel<B>> Generators<'a, B, M> {
     ///
     /// # Errors
     ///
-    /// Returns an error without a prompt, for an empty prompt, an id outside the vocabulary, or an invalid field of
-    /// `sampling`.
+    /// Returns an error if there is no prompt, or for an empty prompt, an id outside the vocabulary, or an invalid
+    /// field of `sampling`.
     pub fn new(
         model: &'a M,
         (vocab_size, context): (usize, usize),

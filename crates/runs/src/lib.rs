@@ -18,20 +18,20 @@ mod log;
 pub mod manifest;
 mod open;
 mod remedy;
+mod ron_text;
 pub mod row;
 pub mod run_dir;
 mod wording;
 
 pub use assign::{composition, names_of};
 pub use choice::{Choice, best};
-pub use config::{
-    MinLearningRate, OnDiskError, OptimizerKind, RunConfig, Schedule, TrainConfig, parse_ron,
-};
+pub use config::{MinLearningRate, OnDiskError, OptimizerKind, RunConfig, Schedule, TrainConfig};
 pub use error::{Error, describe_not_finite};
 pub use lock::Lock;
 pub use log::Mark;
 pub use open::{Run, vocabulary};
 pub use remedy::{OtherPlace, Remedy};
+pub use ron_text::parse_ron;
 pub use row::Row;
 pub use run_dir::RunDir;
 pub use wording::did_you_mean;

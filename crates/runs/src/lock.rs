@@ -19,8 +19,8 @@ pub struct Lock {
 }
 
 impl Drop for Lock {
-    /// A child process shares the open file between fork and exec. Closing the file here would leave the lock until
-    /// exec.
+    /// Unlocks the file explicitly, because closing it may not be enough. Between fork and exec, a child process shares
+    /// the open file and would keep the lock.
     fn drop(&mut self) {
         // File systems without locks have nothing to unlock.
         self.file.unlock().ok();

@@ -20,8 +20,8 @@ pub struct Mark {
     pub blake3: Option<String>,
 }
 
-/// An append-only file. Its content is known by length and hash, because other programs can change the file. A
-/// failed write is cut off before the next one.
+/// An append-only file. The log knows the length and hash of its content, because other programs can change the file.
+/// The remains of a failed write are cut off before the next write.
 pub struct Log {
     pub path: PathBuf,
     /// Number of bytes written successfully.
@@ -35,7 +35,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// A log without content.
+    /// Makes a log without content.
     pub fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -46,7 +46,7 @@ impl Log {
         }
     }
 
-    /// Length and hash of the written content.
+    /// Returns the length and hash of the written content.
     pub fn mark(&self) -> Mark {
         Mark {
             bytes: self.bytes,
@@ -54,7 +54,7 @@ impl Log {
         }
     }
 
-    /// Whether the file still begins with the content at `mark`, which ends with a line.
+    /// Whether the file still begins with the content at `mark`, which must end with a whole line.
     pub fn begins_with(&self, mark: &Mark) -> Result<bool, Error> {
         Ok(self.hash(mark)?.is_some())
     }
@@ -118,7 +118,8 @@ impl Log {
         Ok(())
     }
 
-    /// Returns how many of the written bytes are still in the file if another program has changed them.
+    /// Returns how many of the written bytes are still in the file if another program has changed the file; otherwise
+    /// `None`.
     pub fn remains(&mut self) -> Result<Option<u64>, Error> {
         let found = fs::symlink_metadata(&self.path).ok();
         if found.as_ref().is_some_and(|found| self.is_as_left(found)) || self.bytes == 0 {
@@ -133,8 +134,8 @@ impl Log {
         }
     }
 
-    /// Lets the next look read the whole file. A change in the moment between a write and the look at its metadata keeps
-    /// these as they are.
+    /// Makes the next check read the whole file. A change between a write and the reading of its metadata is not
+    /// visible in the metadata.
     pub fn doubt(&mut self) {
         self.left = None;
     }
@@ -149,8 +150,8 @@ impl Log {
         })
     }
 
-    /// Renames what stands in the place of the file if it is no file, such as a directory or a link. Returns a note of
-    /// that.
+    /// Renames anything but a regular file, such as a directory or a link, that stands in the place of the file.
+    /// Returns a note about it.
     pub fn make_room(&self) -> Result<Option<String>, Error> {
         let found = fs::symlink_metadata(&self.path);
         if found.map_or(true, |found| found.is_file()) {
@@ -163,8 +164,7 @@ impl Log {
         )))
     }
 
-    /// Whether the file has a second name (a hard link) since this process last looked. Under that name, it must not
-    /// change.
+    /// Whether the file has a second name (a hard link). Under that name, its content must not change.
     pub fn has_other_names(&self) -> bool {
         let found = fs::symlink_metadata(&self.path);
         self.bytes > 0 && found.is_ok_and(|found| found.is_file() && files::has_other_names(&found))
@@ -186,13 +186,13 @@ impl Log {
         self.waiting.clear();
         match is_known {
             true => self.look(),
-            // Another program has changed the file after the last look at it, which the next one finds.
+            // Another program has changed the file since the last check; the next check finds the change.
             false => self.left = None,
         }
         Ok(())
     }
 
-    /// Cuts off what another program has appended.
+    /// Cuts off bytes that another program has appended.
     pub fn trim(&mut self) -> Result<(), Error> {
         let found = fs::metadata(&self.path).map_or(0, |found| found.len());
         if found > self.bytes {
@@ -227,7 +227,7 @@ pub fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, bytes: u64) -> Resu
     }
     let end = usize::try_from(bytes).map_or(content.len(), |bytes| bytes.min(content.len()));
     let lines = || content[..end].split_inclusive(|&byte| byte == b'\n');
-    // Reserved at once, because growing step by step may double the memory. Shorter lines are not rows.
+    // Reserved at once, because growing step by step may double the memory. Lines of up to 40 bytes are not rows.
     let count = lines().filter(|line| line.len() > 40).count();
     let mut values = Vec::with_capacity(count);
     for (i, line) in lines()
@@ -258,7 +258,7 @@ fn one_line_problem(line: &[u8], error: &serde_json::Error) -> String {
     )
 }
 
-/// The offset at which the last whole line of a file ends; 0 if there is no file.
+/// Returns the offset at which the last whole line of a file ends; 0 if there is no file.
 pub fn whole_lines(path: &Path) -> Result<u64, Error> {
     if !path.exists() {
         return Ok(0);
@@ -297,7 +297,7 @@ mod tests {
             log.rewrite("a\nc\n").unwrap();
             assert_eq!(log.remains().unwrap(), None);
         }
-        // A change of the time alone is looked at once.
+        // After a change of the time alone, the file is read once.
         fs::write(&path, "a\nc\n").unwrap();
         let mut log = Log::new(path);
         log.rewrite("a\nc\n").unwrap();

@@ -33,7 +33,7 @@ struct Entry {
 ///
 /// # Errors
 ///
-/// I/O errors.
+/// Returns I/O errors.
 pub fn write(directory: &Path, files: &[String]) -> Result<(), Error> {
     let entries = files.iter().map(|name| {
         let path = directory.join(name);

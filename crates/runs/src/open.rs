@@ -52,7 +52,7 @@ impl<C: ModelConfig> Run<C> {
         &self.directory
     }
 
-    /// The numbers of token ids and of outputs of the model.
+    /// The number of token ids and the number of outputs of the model.
     pub fn vocabulary(&self) -> Vocabulary {
         let ids = self.tokenizer.vocab_size();
         let text = Vocabulary::new(ids, self.config.data.outputs(ids));
@@ -68,7 +68,7 @@ impl<C: ModelConfig> Run<C> {
         run_dir::read_metrics(&self.directory)
     }
 
-    /// The name of the run and of one of its checkpoints for a user: `runs/gpt2, step 360`.
+    /// Names the run and one of its checkpoints for the user: `runs/gpt2, step 360`.
     pub fn describe(&self, checkpoint: &Path) -> String {
         let run = self.directory.display();
         match checkpoint::step_of(checkpoint) {
@@ -155,8 +155,8 @@ impl<C: ModelConfig> Run<C> {
         }
     }
 
-    /// Returns the text of `prompt` and `tokens` more tokens by `model`. Without a prompt, the text begins with the
-    /// token between documents, or with the first token of the vocabulary.
+    /// Returns the text of `prompt`, continued by `tokens` tokens of `model`. Without a prompt, the text begins with
+    /// the token between documents or, if there is none, with the first token of the vocabulary.
     ///
     /// # Errors
     ///
@@ -246,7 +246,7 @@ impl<C: ModelConfig> Run<C> {
         (sizes, device)
     }
 
-    /// Like [`generate`](Self::generate), but returns pieces, each as soon as it is generated.
+    /// Like [`generate`](Self::generate), but returns the text in pieces, each as soon as it is generated.
     ///
     /// # Errors
     ///
@@ -285,7 +285,7 @@ impl<C: ModelConfig> Run<C> {
     }
 }
 
-/// The most texts that are generated at once; each needs a cache.
+/// Maximum number of texts that are generated at once. Each needs a cache.
 const TOGETHER: usize = 32;
 
 /// The vocabulary of a model that is trained on `corpus`.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use residual_zoo_system::files::is_link_loop;
 
-/// The remedy for a run that `train` cannot begin or continue. Other commands put their own in its place.
+/// The remedy for a run that `train` cannot begin or continue. Other commands replace it by their own remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// Start another run.
@@ -22,7 +22,7 @@ pub enum Remedy {
     AnotherOrNoDirectory,
     /// Start another run from the weights of this one.
     FromWeightsOf(PathBuf),
-    /// Train the model of this run in another one if this one was merged.
+    /// Train the model of this run in another run, if this run was merged.
     IfMerged(PathBuf),
     /// The remedy of another command.
     OfCommand(&'static str),
@@ -72,7 +72,7 @@ pub enum OtherPlace {
     /// Another place can be chosen.
     #[default]
     Free,
-    /// Another place can be chosen by this option.
+    /// Another place can be chosen with this option.
     By(&'static str),
     /// The place is fixed, as for a run that continues.
     Fixed,
@@ -85,7 +85,7 @@ impl OtherPlace {
             FileTooLarge, InvalidData, IsADirectory, NotADirectory, NotFound, QuotaExceeded,
             StorageFull,
         };
-        // A command without an option for the place writes here.
+        // Commands without an option for the place write here.
         let is_stream = path == Path::new("standard output");
         let (here, elsewhere) = match error.kind() {
             StorageFull | QuotaExceeded | FileTooLarge if is_stream => {

@@ -57,7 +57,7 @@ const SAMPLES: &str = "samples.txt";
 pub const MEASURED: &str = "measured.json";
 /// The prefix of each sample, before its step.
 const SAMPLE: &str = "=== step ";
-/// The prefix of the logs of a run that started over.
+/// The prefix of the names of logs from before a run started over.
 const BEFORE_RESTART: &str = "before-restart-";
 
 /// A run directory that only this process writes to.
@@ -102,7 +102,7 @@ impl RunDir {
     }
 
     /// Begins a new run with `tokenizer`, and with the identity of the data if it is known. The config is written last
-    /// and makes the directory a run. `before` is called just before that.
+    /// and makes the directory a run. `before` is called just before the config is written.
     ///
     /// # Errors
     ///
@@ -135,9 +135,10 @@ impl RunDir {
         Ok(())
     }
 
-    /// Continues the run after the checkpoint of `start`, with the config `config` and data of the identity `identity`.
-    /// Metrics and samples are cut back to their content at the checkpoint. A log that no longer begins with this
-    /// content keeps the part up to the step `logged`, the last one with a row: for the metrics, `rows`.
+    /// Continues the run after the checkpoint of `start`, with this config and tokenizer, and with data of this
+    /// identity. Metrics and samples are cut back to their content at the checkpoint. A log that no longer begins with
+    /// this content keeps its part up to the step `logged`, the last step with a row. For the metrics, this part is
+    /// `rows`.
     ///
     /// # Errors
     ///
@@ -182,7 +183,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// I/O errors.
+    /// Returns I/O errors.
     pub fn set_logs_aside(&self) -> Result<(), Error> {
         for log in [&self.metrics, &self.samples] {
             if fs::metadata(&log.path).is_ok_and(|metadata| metadata.len() > 0) {
@@ -197,11 +198,11 @@ impl RunDir {
         Ok(())
     }
 
-    /// From now on, also writes rows and samples for TensorBoard, after `rows` and the existing samples.
+    /// Starts to write rows and samples for TensorBoard too, after `rows` and the existing samples.
     ///
     /// # Errors
     ///
-    /// I/O errors.
+    /// Returns I/O errors.
     pub fn show_events<C: ModelConfig>(
         &mut self,
         config: &RunConfig<C>,
@@ -258,8 +259,8 @@ impl RunDir {
         written.map_err(|error| self.explain(error))
     }
 
-    /// Waits until all `rows` and samples are on disk. Returns the content of both files. Before that, writes the other
-    /// files of the run again that another program has deleted or changed, and adds a note for each.
+    /// Restores the other files of the run that another program has deleted or changed, and adds a note for each. Then
+    /// waits until all `rows` and samples are on disk, and returns the length and hash of both files.
     ///
     /// # Errors
     ///
@@ -318,7 +319,8 @@ impl RunDir {
         Ok(())
     }
 
-    /// Notes that another program has changed the samples, which are no longer in memory.
+    /// Adds a note if another program has changed the samples. They are no longer in memory, so they cannot be
+    /// restored.
     fn mend_samples(&mut self) -> Result<(), Error> {
         if let Some(note) = self.samples.make_room()? {
             let waiting = std::mem::take(&mut self.samples.waiting);
@@ -387,15 +389,15 @@ impl RunDir {
         }
     }
 
-    /// Whether this run is there, but without its lock, or with another one.
+    /// Whether the directory still holds this run, but its lock is missing or was replaced.
     fn has_only_lost_its_lock(&self) -> bool {
         let mut fixed = self.fixed.iter().filter(|file| file.is_called(CONFIG));
         fixed.any(|config| config.is_unchanged_in(&self.path))
     }
 }
 
-/// Writes a file of a run, and a few times more if something else stands in its place: another program may have put it
-/// there, or moved the file away for a moment, after the look at the file and before the write.
+/// Writes a file of a run, and tries again a few times if something else stands in its place. Another program may have
+/// put it there, or moved the file away for a moment, between the check of the file and the write.
 fn persist<T>(mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     use ErrorKind::{AlreadyExists, DirectoryNotEmpty, IsADirectory, NotADirectory, NotFound};
     let is_of_place = |kind| {
@@ -415,7 +417,7 @@ fn persist<T>(mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     write()
 }
 
-/// The most times that [`persist`] writes again.
+/// Maximum number of times that [`persist`] tries again.
 const TRIES: usize = 5;
 
 /// Says that a file of `before` bytes was changed, and how many bytes are left.
@@ -427,7 +429,7 @@ fn changed(path: &Path, left: u64, before: u64) -> String {
     }
 }
 
-/// The content of a file with `rows`.
+/// Returns the content of a file with `rows`.
 fn text_of(rows: &[Row]) -> String {
     rows.iter().map(json_line).collect()
 }

@@ -1,4 +1,4 @@
-//! Words for errors.
+//! Wording of errors.
 
 /// Returns ` (did you mean X?)` with the most similar name in `known`, if one is similar to `name`.
 pub fn did_you_mean(name: &str, known: impl Iterator<Item = impl AsRef<str>>) -> String {
@@ -37,7 +37,7 @@ pub(crate) fn unknown(kind: &str, name: &str, known: &[impl AsRef<str>]) -> Stri
     )
 }
 
-/// Rewrites a message of `serde` about a name that no choice has, which may have a path before it. `None` for others.
+/// Rewrites a message of `serde` about an unknown variant, which may have a path before it. `None` for other messages.
 pub(crate) fn of_unknown_name(message: &str) -> Option<String> {
     let (path, rest) = message.split_once("unknown variant `")?;
     let (name, known) = rest.split_once('`')?;

@@ -1,4 +1,4 @@
-//! Answers, whole or as a stream, in OpenAI's form.
+//! Responses, whole or as a stream, in OpenAI's form.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::request::{ApiError, Request};
 use crate::unread::{Unread, of_piece};
 use crate::writer::{Piece, internal};
 
-/// The fields that all parts of an answer share.
+/// The fields that all parts of a response share.
 pub struct Head {
-    /// The id of the answer.
+    /// The id of the response.
     pub id: String,
-    /// The time when it began, in seconds since 1970.
+    /// The time when the response began, in seconds since 1970.
     pub created: u64,
     /// The name of the model.
     pub model: String,
@@ -29,11 +29,11 @@ pub struct Head {
     pub tokenizer: Tokenizer,
     /// Whether tokens have log-probabilities.
     pub has_logprobs: bool,
-    /// The room that the answer takes until its client has read it.
+    /// The memory that the response takes until its client has read it.
     pub unread: Unread,
 }
 
-/// An answer, or a part of one.
+/// A response, or a part of one.
 #[derive(Serialize)]
 struct Answer<'a> {
     id: &'a str,
@@ -45,7 +45,7 @@ struct Answer<'a> {
     usage: Option<Usage>,
 }
 
-/// A choice in an answer.
+/// A choice in a response.
 #[derive(Serialize)]
 struct Said {
     index: usize,
@@ -72,7 +72,7 @@ impl Usage {
 }
 
 impl Head {
-    /// An answer as JSON.
+    /// Returns a response as JSON.
     fn answer(&self, choices: Vec<Said>, usage: Option<Usage>) -> String {
         let answer = Answer {
             id: &self.id,
@@ -85,7 +85,7 @@ impl Head {
         serde_json::to_string(&answer).unwrap_or_else(|error| unreachable!("plain data: {error}"))
     }
 
-    /// A piece of a choice, or all of it.
+    /// Converts a piece of a choice, or a whole choice, to OpenAI's form.
     fn said(&self, index: usize, piece: Piece) -> Result<Said, ApiError> {
         let mut logprobs = self.has_logprobs.then(Logprobs::default);
         if let Some(logprobs) = &mut logprobs {
@@ -99,7 +99,7 @@ impl Head {
         })
     }
 
-    /// The answer with all choices.
+    /// Returns the response with all choices.
     fn whole(self, choices: Vec<(usize, Piece)>, prompt_tokens: usize) -> Result<Whole, ApiError> {
         let generated = choices.iter().map(|(_, choice)| choice.generated).sum();
         let choices = choices.into_iter();
@@ -115,11 +115,11 @@ impl Head {
     }
 }
 
-/// Returns the answer once all choices have ended.
+/// Returns the response once all choices have ended.
 ///
 /// # Errors
 ///
-/// The error of the first choice that failed; no room for the answer.
+/// Returns the error of the first choice that failed, or status 503 if there is no memory for the response.
 pub async fn whole(
     head: Head,
     request: &Request,
@@ -128,7 +128,7 @@ pub async fn whole(
     let choices = try_join_all(choices.into_iter().map(Choice::whole)).await?;
     let prompt_tokens = request.prompt_tokens;
     let whole = match head.unread.shared() {
-        // A small answer takes less time than the way to another thread.
+        // A small response takes less time than the way to another thread.
         0 => head.whole(choices, prompt_tokens)?,
         _ => in_background(move || head.whole(choices, prompt_tokens)).await?,
     };
@@ -136,7 +136,7 @@ pub async fn whole(
     Ok((json, Bytes::from_owner(whole)).into_response())
 }
 
-/// Runs `work` on another thread, because it may take a while: a long text becomes tokens, and these text.
+/// Runs `work` on another thread, because long texts take a while to encode or decode.
 pub async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
@@ -144,7 +144,7 @@ pub async fn in_background<T: Send + 'static>(
     task.await.unwrap_or_else(|error| Err(internal(error)))
 }
 
-/// A whole answer. Its room is free again when its last bytes are dropped.
+/// A whole response. Its memory is free again when its last bytes are dropped.
 struct Whole {
     text: Box<str>,
     _room: Unread,
@@ -160,13 +160,13 @@ impl AsRef<[u8]> for Whole {
 enum Part {
     /// A piece of text, as JSON.
     Piece(String),
-    /// The end of the choice, after so many tokens.
+    /// The end of the choice, with its number of tokens.
     Ended(usize),
     /// The error with which the choice ends.
     Failed(ApiError),
 }
 
-/// The answer as server-sent events, each as soon as there is text.
+/// Returns the response as server-sent events. Each event is sent as soon as there is text.
 pub fn streamed(head: Head, request: &Request, choices: Vec<Choice>) -> Response {
     let head = Arc::new(head);
     let parts = choices.into_iter().map(|choice| {
@@ -208,17 +208,17 @@ pub fn streamed(head: Head, request: &Request, choices: Vec<Choice>) -> Response
         .into_response()
 }
 
-/// An answer that is being sent in parts.
+/// A response that is being sent in parts.
 struct Stream {
     parts: SelectAll<BoxStream<'static, Part>>,
     head: Arc<Head>,
-    /// The tokens of the prompts, if the numbers of tokens are wanted.
+    /// The number of prompt tokens, if the client wants the usage.
     usage: Option<usize>,
     generated: usize,
 }
 
 impl Stream {
-    /// The events to send next, and the stream unless they are the last.
+    /// Returns the events to send next, and the stream unless they are the last.
     async fn next(mut self) -> (Vec<String>, Option<Self>) {
         loop {
             match self.parts.next().await {

@@ -1,4 +1,4 @@
-//! Bodies of requests: how large, how slow, and how many bytes of them there are at once.
+//! Bodies of requests, with limits on their size, their time and their memory.
 
 use std::time::Duration;
 
@@ -9,29 +9,29 @@ use tokio::time::timeout;
 use crate::request::ApiError;
 use crate::room::{Part, Room};
 
-/// Most bytes of a body.
+/// Maximum bytes of a body.
 const MOST: usize = 1 << 20;
 
-/// The bytes of a body for which there is always room.
+/// Bytes of a body for which there is always memory.
 const FREE: usize = 64 << 10;
 
-/// Most bytes of all bodies together, other than those that are free.
+/// Maximum bytes of all bodies together, beyond the first [`FREE`] bytes of each.
 const MOST_OF_ALL: usize = 32 << 20;
 
 /// The time that a client has to send a body.
 const TO_SEND: Duration = Duration::from_secs(30);
 
-/// Most bytes of a body that is refused, and the longest pause in it. A client that is answered before it has sent its
-/// body may not see the answer.
+/// Maximum bytes that are read of a refused body, and the longest pause in it. A client that gets a response before it
+/// has sent its body may not see the response.
 const MOST_DISCARDED: usize = 16 << 20;
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The room that all bodies share.
+/// Returns the memory that all bodies share.
 pub fn room() -> Room {
     Room::new(FREE, MOST_OF_ALL)
 }
 
-/// A body that is being received. Its room is free again when its last bytes are dropped.
+/// A body that is being received. Its memory is free again when its last bytes are dropped.
 struct Received {
     bytes: Vec<u8>,
     part: Part,
@@ -69,11 +69,11 @@ impl Received {
     }
 }
 
-/// Refuses a body that says that it is too large.
+/// Refuses a body whose declared length is too large.
 ///
 /// # Errors
 ///
-/// Status 413.
+/// Returns status 413 if the length exceeds the limit.
 pub fn check_length(length: Option<u64>) -> Result<(), ApiError> {
     match length {
         Some(length) if length > MOST as u64 => Err(too_large()),
@@ -87,16 +87,15 @@ fn too_large() -> ApiError {
 }
 
 fn full() -> ApiError {
-    let problem =
-        "other clients are sending as much as the server takes at once; try again in a moment";
+    let problem = "other clients are sending as many bytes as the server accepts at once; try again in a moment";
     ApiError::new(503, "no_room", problem)
 }
 
-/// The whole body.
+/// Receives the whole body.
 ///
 /// # Errors
 ///
-/// A body that is too large, too slow or incomplete, or for which there is no room.
+/// Returns an error if the body is too large, too slow or incomplete, or if there is no memory for it.
 pub async fn received(mut body: BodyDataStream, room: &Room) -> Result<Bytes, ApiError> {
     let mut all = Received::new(room);
     let reading = async {
@@ -126,7 +125,7 @@ pub async fn received(mut body: BodyDataStream, room: &Room) -> Result<Bytes, Ap
     }
 }
 
-/// Reads the rest of a body.
+/// Reads and drops the rest of a body.
 pub async fn discard(mut body: BodyDataStream) {
     let reading = async {
         let mut count = 0;
@@ -165,10 +164,10 @@ mod tests {
         assert!(held <= MOST_OF_ALL + count * FREE);
         let error = filled(&room, MOST).err().unwrap();
         assert_eq!((error.status, error.retry_after()), (503, Some(1)));
-        // Small ones are always taken.
+        // Small bodies are always accepted.
         let small: Vec<_> = (0..500).map(|_| filled(&room, FREE).unwrap()).collect();
         assert_eq!(small.len(), 500);
-        // When the last bytes of a body are dropped, there is room for another.
+        // When the last bytes of a body are dropped, there is memory for another.
         let bytes = Bytes::from_owner(all.pop().unwrap());
         let slice = bytes.slice(5..9);
         drop(bytes);

@@ -1,4 +1,4 @@
-//! A choice of an answer, as it arrives, and its tokens in OpenAI's form.
+//! A choice of a response, as it arrives, and its tokens in OpenAI's form.
 
 use residual_zoo_data::Tokenizer;
 use serde::{Serialize, Serializer};
@@ -9,7 +9,7 @@ use crate::writer::{Piece, Token, internal};
 
 /// A choice that is being generated.
 pub struct Choice {
-    /// Its place in the answer.
+    /// The index of the choice in the response.
     pub index: usize,
     /// Tokens generated so far.
     pub generated: usize,
@@ -18,7 +18,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// The choice `index`, which comes in `pieces`.
+    /// Makes the choice `index`, whose pieces arrive in `pieces`.
     pub fn new(index: usize, pieces: UnboundedReceiver<Result<Piece, ApiError>>) -> Self {
         Self {
             index,
@@ -28,11 +28,11 @@ impl Choice {
         }
     }
 
-    /// The next piece; `None` after the last one.
+    /// Returns the next piece, or `None` after the last one.
     ///
     /// # Errors
     ///
-    /// When the model fails, or the server stops.
+    /// Returns an error if the model fails, or if the server stops.
     pub async fn next(&mut self) -> Result<Option<Piece>, ApiError> {
         if self.has_ended {
             return Ok(None);
@@ -47,11 +47,11 @@ impl Choice {
         Ok(Some(piece))
     }
 
-    /// Waits for the end of the choice. Returns its place in the answer, and all pieces as one.
+    /// Waits for the end of the choice. Returns its index in the response, and all pieces as one.
     ///
     /// # Errors
     ///
-    /// When the model fails, or the server stops.
+    /// Returns an error if the model fails, or if the server stops.
     pub async fn whole(mut self) -> Result<(usize, Piece), ApiError> {
         let mut whole = Piece::default();
         while let Some(piece) = self.next().await? {
@@ -68,11 +68,11 @@ impl Choice {
 pub struct Logprobs {
     /// Each token as text.
     pub tokens: Vec<String>,
-    /// Its log-probability in nats. The first token of a text has none.
+    /// The log-probability of each token, in nats. The first token of a text has none.
     pub token_logprobs: Vec<Option<f64>>,
-    /// The most likely tokens in its place.
+    /// The most likely tokens at each position.
     pub top_logprobs: Vec<Option<Top>>,
-    /// The place where its text begins, in characters of the text of the choice.
+    /// The place where the text of each token begins, in characters of the choice's text.
     pub text_offset: Vec<usize>,
 }
 
@@ -81,7 +81,7 @@ impl Logprobs {
     ///
     /// # Errors
     ///
-    /// When a token cannot be decoded.
+    /// Returns an error if a token cannot be decoded.
     pub fn extend(&mut self, tokens: Vec<Token>, tokenizer: &Tokenizer) -> Result<(), ApiError> {
         for Token { scored, start } in tokens {
             let mut top = Top::default();
@@ -111,7 +111,7 @@ impl Serialize for Top {
     }
 }
 
-/// A token as text; one that is no text in itself, such as a part of a character, by its id.
+/// Returns a token as text. A token that is not text by itself, such as a part of a character, is written by its id.
 fn text_of(id: u32, tokenizer: &Tokenizer) -> Result<String, ApiError> {
     let text = tokenizer.decode(&[id]).map_err(internal)?;
     Ok(match text.is_empty() || text.contains('\u{fffd}') {

@@ -1,4 +1,4 @@
-//! Connections: how many, how slow, and how they end.
+//! The connections of clients: how many there may be, how slow they may be, and how they end.
 
 use std::io;
 use std::net::TcpListener as StdListener;
@@ -27,35 +27,36 @@ use crate::room::Room;
 use crate::seat::{MOST, Seat, Seats};
 use crate::socket::{MOST_FIELDS, MOST_HEAD, Socket, UNREAD, is_gone, refuse};
 
-/// The time that a client has to send the head of a request, also of the next one.
+/// The time that a client has to send the head of each request.
 const FOR_HEAD: Duration = Duration::from_secs(30);
 
 /// The time to tell clients that the server has stopped.
 const TO_TELL: Duration = Duration::from_secs(2);
 
-/// The interval at which the server looks whether to stop, and whether there is room for connections and answers.
+/// The interval at which the server checks whether to stop, and whether there is room for connections and responses.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The bytes of answers that the system keeps for a client. It takes twice as many.
+/// The bytes of responses that the system keeps for a client. The system reserves twice as many.
 const UNSENT: usize = 64 << 10;
 
-/// Clients that are told at once that their network has too many connections. More are not told.
+/// Maximum number of clients at a time that are told that their network has too many connections. Further clients are
+/// not told.
 const MOST_TOLD: usize = 32;
 
-/// The end of the server.
+/// The way the server ends.
 pub struct End<'a> {
     /// The time that requests have to end.
     pub grace: Duration,
-    /// Set when the requests that are left are given up.
+    /// A flag that is set when the remaining requests are given up.
     pub give_up: &'a AtomicBool,
 }
 
-/// Answers connections with `router` until `should_stop`. When the room for `answers` is nearly full, closes
-/// connections of clients that leave theirs unread.
+/// Serves connections with `router` until `should_stop` returns true. When the memory for `answers` is nearly full,
+/// closes connections of clients that leave their responses unread.
 ///
 /// # Errors
 ///
-/// When the system refuses the runtime or the socket.
+/// Returns an error if the system refuses the runtime or the socket.
 pub fn accept(
     listener: StdListener,
     router: Router,
@@ -99,7 +100,7 @@ pub fn accept(
                 }
                 continue;
             };
-            // Each token is a small packet, to be sent at once.
+            // Each token is a small packet, which must be sent at once.
             let _ = stream.set_nodelay(true);
             let _ = SockRef::from(&stream).set_send_buffer_size(UNSENT);
             let stream = Arc::new(stream);
@@ -113,7 +114,7 @@ pub fn accept(
                     () = seat.closed() => {}
                 }
                 if seat.leaves_unread() {
-                    // Otherwise the system keeps it for a while.
+                    // Otherwise the system keeps the unread bytes for a while.
                     let _ = SockRef::from(&*stream).set_linger(Some(Duration::ZERO));
                 }
                 drop(permit);
@@ -129,7 +130,8 @@ pub fn accept(
     })
 }
 
-/// The requests of a client, one after the other. Each one knows the seat of its connection.
+/// Returns the connection that serves the requests of a client, one after the other. Each request gets the seat of its
+/// connection as an extension.
 fn served(
     stream: &Arc<TcpStream>,
     seat: &Arc<Seat>,
@@ -152,12 +154,13 @@ fn served(
         .serve_connection(TokioIo::new(Box::pin(socket)), service)
 }
 
-/// The error to tell a client whose connection has ended. A client that breaks off is no error of the server.
+/// Returns the error to send to a client whose connection has ended. A client that breaks off is not an error of the
+/// server.
 fn refusal(ended: hyper::Result<()>, seat: &Seat) -> Option<ApiError> {
     match ended {
         // Nothing is sent over a connection that is only kept for another request.
         Err(error) if error.is_timeout() && seat.has_begun() => Some(late()),
-        // hyper itself says nothing to a client that begins with HTTP/2.
+        // hyper itself sends no error to a client that begins with HTTP/2.
         Err(error) if error.is_parse() => Some(seat.refusal().unwrap_or_else(wrong_version)),
         _ => None,
     }
@@ -170,7 +173,7 @@ fn wrong_version() -> ApiError {
 }
 
 fn too_many() -> ApiError {
-    let problem = "as many connections of this address as the server takes are being answered; try again in a moment";
+    let problem = "this address has as many connections as the server accepts, all in use; try again in a moment";
     ApiError::new(429, "too_many_connections", problem)
 }
 

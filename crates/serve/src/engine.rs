@@ -1,9 +1,11 @@
-//! Many sequences, one model.
+//! Continues many sequences with one model.
 //!
-//! The engine owns the model and works on its own thread. A step continues all sequences by a token: for 32 of them,
-//! it takes a few times as long as for one. A prompt is read by itself, or with others of its length, and then joins
-//! those that are being continued. A sequence that ends leaves them. In a recurrence, whose rows stay at one position,
-//! sequences that begin together form a group, and groups take turns.
+//! The engine owns the model and works on its own thread. A step continues each sequence by one token. With 32
+//! sequences, a step takes a few times as long as with one.
+//!
+//! A prompt is read by itself, or with others of its length. It then joins the running sequences. A sequence that ends
+//! leaves them. In a recurrence, all rows stay at one position. Sequences that begin together therefore form a group,
+//! and groups take turns.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +22,7 @@ use crate::writer::Writer;
 
 /// A sequence that a client wants.
 pub struct Job {
-    /// The number of the request. The sequences of a request share what it gets.
+    /// The number of the request. The sequences of a request share its part of the batch.
     pub request: u64,
     /// The ids of the prompt, at least one and at most one more than the model reads.
     pub prompt: Vec<u32>,
@@ -34,7 +36,7 @@ pub struct Job {
     pub writer: Writer,
 }
 
-/// A token and how likely it was.
+/// A token and its log-probability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
     /// The token.
@@ -46,14 +48,14 @@ pub struct Scored {
 }
 
 impl Scored {
-    /// The token `id` and the `count` most likely ones after `logits`.
+    /// Scores the token `id` by `logits`, and lists the `count` most likely tokens.
     fn new(id: u32, logits: &[f32], count: usize) -> Self {
         let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max) as f64;
         let sum: f64 = logits.iter().map(|x| (*x as f64 - largest).exp()).sum();
         let log_probability = |id: u32| logits[id as usize] as f64 - largest - sum.ln();
         let mut best: Vec<u32> = Vec::new();
         for (other, x) in (0..).zip(logits) {
-            // Of equal ones, the first is kept.
+            // Of equal logits, the first is kept.
             let place = best.partition_point(|kept| logits[*kept as usize] >= *x);
             if place < count {
                 best.insert(place, other);
@@ -85,7 +87,7 @@ impl Scored {
 /// A job that is being worked on.
 struct Sequence {
     request: u64,
-    /// The prompt and what was drawn, as much as fits the context.
+    /// The prompt and the drawn tokens, as many as fit the context.
     tokens: Vec<u32>,
     scores_prompt: bool,
     sampling: Sampling,
@@ -130,7 +132,7 @@ impl Sequence {
         self.writer.token(scored);
     }
 
-    /// Shortens the text to its newest half if the model cannot read all of it.
+    /// Keeps only the newest tokens, half a context of them, if the model cannot read the whole text.
     fn shorten(&mut self, context: usize) {
         if self.tokens.len() > context {
             self.tokens.drain(..self.tokens.len() - context.div_ceil(2));
@@ -155,24 +157,24 @@ impl Sequence {
 /// The sizes of the engine and the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Sequences that are continued at once, in all groups.
+    /// Maximum number of sequences that are continued at once, in all groups.
     pub rows: usize,
-    /// Tokens that the model reads.
+    /// Maximum number of tokens that the model reads.
     pub context: usize,
-    /// Token ids.
+    /// Number of token ids.
     pub vocabulary: usize,
 }
 
-/// Most logits that are computed at once.
+/// Maximum number of logits that are computed at once.
 const MOST_LOGITS: usize = 1 << 24;
 
-/// Most tokens of prompts that are read at once.
+/// Maximum number of prompt tokens that are read at once.
 const MOST_READ: usize = 1 << 13;
 
 /// The engine: a model and the sequences that it continues.
 pub struct Engine<'a, B: Backend, M: LanguageModel<B>> {
     model: &'a M,
-    /// Whether the model revises what it has read, and scores a prompt as a whole.
+    /// Whether the model revises earlier positions, so that a prompt is scored as a whole.
     revises: bool,
     sizes: Sizes,
     device: &'a B::Device,
@@ -187,7 +189,7 @@ struct Group<C> {
 }
 
 impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
-    /// An engine without work.
+    /// Makes an engine without work.
     pub fn new(model: &'a M, revises: bool, sizes: Sizes, device: &'a B::Device) -> Self {
         Self {
             model,
@@ -199,7 +201,8 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
         }
     }
 
-    /// Works on `jobs` until the other end is closed and all are done, or are to be given up.
+    /// Works on `jobs` until all senders are dropped and all jobs have ended. Once `give_up` is set, all jobs are
+    /// dropped.
     pub fn work(mut self, jobs: &Receiver<Job>, give_up: &AtomicBool) {
         loop {
             if give_up.load(Ordering::Relaxed) {
@@ -225,8 +228,9 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
         }
     }
 
-    /// The sequences that start now: those of the requests with the fewest running ones, in the order of their arrival.
-    /// If all rows are taken, a request with more rows than another gives one up, and that sequence waits.
+    /// Returns the sequences that start now. Requests with the fewest running sequences come first, in the order of
+    /// their arrival. If all rows are taken, the request with the most rows gives one up for a request with at least
+    /// two fewer. The displaced sequence waits.
     fn next_ones(&mut self) -> Vec<Sequence> {
         let mut shares: BTreeMap<u64, usize> = BTreeMap::new();
         let mut running = 0;
@@ -265,8 +269,8 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
         new
     }
 
-    /// Takes the newest running sequence of a request out of its group. A recurrence has no such, because its rows
-    /// stay together.
+    /// Takes the newest running sequence of a request out of its group. Returns `None` in a recurrence, because its
+    /// rows stay together.
     fn leave(&mut self, request: u64) -> Option<Sequence> {
         let group = self.groups.iter_mut().find(|group| group.cache.joins())?;
         let at = group.sequences.iter().rposition(|s| s.request == request)?;
@@ -275,7 +279,7 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
         Some(group.sequences.remove(at))
     }
 
-    /// Reads the tokens of sequences, those of equal length together, and draws their next tokens.
+    /// Reads the tokens of sequences, in batches of equal length, and draws their next tokens.
     fn read(&mut self, sequences: Vec<Sequence>) {
         let mut equal: BTreeMap<usize, Vec<Sequence>> = BTreeMap::new();
         for mut sequence in sequences {
@@ -298,7 +302,8 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
         }
     }
 
-    /// Adds a group to those that are continued: to the first one if its cache takes more rows.
+    /// Adds a group to the running groups. If the cache of the first group can take more rows, the two become one
+    /// group.
     fn add(&mut self, mut group: Group<M::Cache>) {
         match self.groups.first_mut() {
             Some(first) if first.cache.joins() => {
@@ -309,8 +314,9 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
         }
     }
 
-    /// Continues the sequences of a group by a token. Those that are over leave it, and those whose context is full
-    /// are read again from their newest half. Rows of a recurrence cannot leave, so all are read again without them.
+    /// Continues the sequences of a group by a token. Sequences that are over leave the group. Sequences whose context
+    /// is full are read again from their newest half. Rows of a recurrence cannot leave alone, so all sequences that
+    /// are not over are then read again.
     fn step(&mut self, mut group: Group<M::Cache>) {
         let stays = |s: &Sequence| !s.is_over() && s.tokens.len() <= self.sizes.context;
         let keep: Vec<bool> = group.sequences.iter().map(stays).collect();
@@ -333,7 +339,7 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
         self.read(again);
     }
 
-    /// Reads the last `new` tokens of each sequence of a group, and draws the next ones.
+    /// Reads the last `new` tokens of each sequence of a group, and draws the next tokens.
     fn draw(&self, group: &mut Group<M::Cache>, new: usize) {
         let tokens = group
             .sequences
@@ -353,8 +359,8 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
         }
     }
 
-    /// Scores the first prompt that waits for it, and others of the same length with it. Those that want more than a
-    /// token go on waiting.
+    /// Scores the first prompt that waits for scores, and others of the same length with it. Sequences that need more
+    /// tokens then wait for a row.
     fn score_some(&mut self) {
         let Sizes {
             rows,
@@ -392,7 +398,7 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
                 false => sequence.fail(),
             }
         }
-        // They have waited longest.
+        // These sequences have waited longest.
         for sequence in sequences.into_iter().rev().filter(|s| !s.is_over()) {
             self.waiting.push_front(sequence);
         }
@@ -447,7 +453,7 @@ fn add_logits<B: Backend>(
     }
 }
 
-/// Takes the first sequences that are `wanted`, at most `most`.
+/// Takes up to `most` sequences that are `wanted`, the first ones.
 fn take(
     waiting: &mut VecDeque<Sequence>,
     most: usize,

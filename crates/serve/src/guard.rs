@@ -1,4 +1,4 @@
-//! Checks of every request: the key, the name of the host, the kind of its body. Every error has OpenAI's form.
+//! Checks every request: its key, its host name, and the type of its body. Every error has OpenAI's form.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use crate::seat::{Answer, Seat};
 pub struct Guard {
     /// The hash of the key that clients have to send.
     pub key: Option<blake3::Hash>,
-    /// Whether requests under other names than that of this machine are refused.
+    /// Whether a request must name this machine as its host.
     pub checks_host: bool,
-    /// The room for bodies.
+    /// The memory for bodies.
     pub bodies: Room,
 }
 
-/// Answers requests that are refused, and receives the body of the others.
+/// Refuses requests that fail a check, and receives the body of all others.
 pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let body = body.into_data_stream();
@@ -33,7 +33,7 @@ pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next
     let received = match guard.check(&parts) {
         Ok(()) => received(body, &guard.bodies).await,
         Err(error) => {
-            // A client that asks with `Expect: 100-continue` gets its answer before it sends the body.
+            // A client that sends `Expect: 100-continue` gets the error before it sends its body.
             if !parts.headers.contains_key(header::EXPECT) {
                 discard(body).await;
             }
@@ -57,7 +57,7 @@ pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next
     }
 }
 
-/// A response whose errors have OpenAI's form, also those of the router.
+/// Gives OpenAI's form to error responses, including errors of the router.
 fn in_form(response: Response) -> Response {
     let status = response.status();
     let kind = response.headers().get(header::CONTENT_TYPE);
@@ -72,7 +72,7 @@ fn in_form(response: Response) -> Response {
 }
 
 impl Guard {
-    /// Checks what is known before the body.
+    /// Checks the head of a request, before the body arrives.
     fn check(&self, parts: &Parts) -> Result<(), ApiError> {
         let text = |name: HeaderName| {
             parts
@@ -92,7 +92,7 @@ impl Guard {
         let kind = text(header::CONTENT_TYPE).and_then(|kind| kind.split(';').next());
         let is_json = kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
         if parts.method == Method::POST && !is_json {
-            // A page of another origin can send other types without asking this server first.
+            // A page of another origin can send other types without a preflight request to this server.
             let problem = "send JSON, with the header `Content-Type: application/json`";
             return Err(ApiError::new(415, "unsupported_media_type", problem));
         }
@@ -112,7 +112,7 @@ impl Guard {
             (None, _) => return Ok(()),
             (Some(key), Some(given)) if fits(key, given) => return Ok(()),
             (Some(_), Some(_)) => "the key is wrong",
-            (Some(_), None) => "this server asks for a key; send it as `Authorization: Bearer KEY`",
+            (Some(_), None) => "this server requires a key; send it as `Authorization: Bearer KEY`",
         };
         Err(ApiError::new(401, "invalid_api_key", problem))
     }

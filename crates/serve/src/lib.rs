@@ -1,7 +1,7 @@
 //! Completions of a model over HTTP, with the interface of OpenAI: `/v1/models`, `/v1/completions`, and a page at `/`.
 //!
-//! [`serve`] needs the cargo feature `http`. The model computes on the calling thread, for all clients together; a
-//! second thread talks to them.
+//! [`serve`] needs the cargo feature `http`. The model computes on the calling thread, for all clients together. A
+//! second thread handles the connections.
 
 #![forbid(unsafe_code)]
 
@@ -46,7 +46,7 @@ pub use server::{Bound, serve};
 /// Options of the server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The address to listen at.
+    /// The address to listen on.
     pub host: IpAddr,
     /// The port; 0 takes a free one.
     pub port: u16,
@@ -54,11 +54,11 @@ pub struct Options {
     pub key: Option<String>,
     /// The name of the model.
     pub name: String,
-    /// The most sequences that are continued at once.
+    /// Maximum number of sequences that are continued at once.
     pub batch: usize,
-    /// The most sequences that wait or are continued. More are refused.
+    /// Maximum number of sequences that wait or are continued. Further ones are refused.
     pub queue: usize,
-    /// The most tokens that are generated for a choice.
+    /// Maximum number of tokens that are generated for a choice.
     pub max_tokens: usize,
     /// The time that requests have to end once the server stops.
     pub grace: Duration,
@@ -84,7 +84,7 @@ pub enum Error {
     #[error("this program has no server; build it with `--features serve`")]
     Missing,
     /// The address cannot be used.
-    #[error("cannot listen at {address}: {problem}; choose another one with `--port` and `--host`")]
+    #[error("cannot listen on {address}: {problem}; choose another one with `--port` and `--host`")]
     Address {
         /// The address.
         address: String,

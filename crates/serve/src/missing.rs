@@ -12,20 +12,20 @@ use crate::{Error, Options};
 pub enum Bound {}
 
 impl Bound {
-    /// Says that the feature is missing.
+    /// Reports that the feature is missing.
     ///
     /// # Errors
     ///
-    /// Always.
+    /// Always returns [`Error::Missing`].
     pub fn new(_: &Options) -> Result<Self, Error> {
         Err(Error::Missing)
     }
 
-    /// The address.
+    /// Returns the address.
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error, because no `Bound` exists.
     pub fn address(&self) -> Result<SocketAddr, Error> {
         match *self {}
     }
@@ -35,7 +35,7 @@ impl Bound {
 ///
 /// # Errors
 ///
-/// None.
+/// Never returns an error, because no `Bound` exists.
 pub fn serve<B: Backend, C: ModelConfig>(
     _: &Run<C>,
     _: &C::Model<B>,

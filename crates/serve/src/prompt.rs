@@ -5,14 +5,14 @@ use serde_json::Value;
 
 use crate::request::{ApiError, Limits, brief};
 
-/// The token ids of a prompt, and whether it was empty, so that its only token is not the client's.
+/// The token ids of a prompt, and whether it was empty. The only token of an empty prompt is not from the client.
 pub type Prompt = (Vec<u32>, bool);
 
-/// The prompts in any of OpenAI's four forms: a text, texts, ids, or lists of ids.
+/// Reads the prompts in any of OpenAI's four forms: a text, texts, ids, or lists of ids.
 ///
 /// # Errors
 ///
-/// The problem of a prompt, with its number in a list.
+/// Returns the problem of a prompt, with its number in a list.
 pub fn prompts(
     value: &Value,
     tokenizer: &Tokenizer,
@@ -85,7 +85,8 @@ fn numbered(ids: &[Value], tokenizer: &Tokenizer, limits: &Limits) -> Result<Pro
     }
 }
 
-/// A prompt may be a token longer than the context: the last one is scored, but not read.
+/// Checks the length of a prompt. It may exceed the context by one token, because the last token is scored but not
+/// read.
 fn checked(ids: Vec<u32>, limits: &Limits) -> Result<Prompt, ApiError> {
     let (count, most) = (ids.len(), limits.context + 1);
     match count <= most {

@@ -1,4 +1,4 @@
-//! Requests for completions, and the errors that answer wrong ones.
+//! Requests for completions, and the errors of invalid requests.
 
 use residual_zoo_data::{Tokenizer, derive_seed};
 use residual_zoo_runs::generate::Sampling;
@@ -16,12 +16,12 @@ pub struct ApiError {
     pub message: String,
     /// The field that is wrong.
     pub param: Option<String>,
-    /// A word for programs.
+    /// The error code, for programs.
     pub code: &'static str,
 }
 
 impl ApiError {
-    /// An error without a field.
+    /// Makes an error without a field.
     pub fn new(status: u16, code: &'static str, message: impl Into<String>) -> Self {
         Self {
             status,
@@ -42,12 +42,12 @@ impl ApiError {
         }
     }
 
-    /// The seconds after which the client should try again, if that helps.
+    /// Returns the seconds after which the client should try again, if that helps.
     pub fn retry_after(&self) -> Option<u64> {
         matches!(self.status, 429 | 503).then_some(1)
     }
 
-    /// The body of the answer.
+    /// Returns the body of the response.
     pub fn body(&self) -> Value {
         let kind = match self.status {
             401 | 403 => "authentication_error",
@@ -65,14 +65,14 @@ impl ApiError {
     }
 }
 
-/// The most that a request may ask for.
+/// The limits of a request.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Tokens that the model reads.
+    /// Maximum number of tokens that the model reads.
     pub context: usize,
-    /// Tokens to generate for each choice.
+    /// Maximum number of tokens to generate for each choice.
     pub max_tokens: usize,
-    /// Choices of a request.
+    /// Maximum number of choices of a request.
     pub choices: usize,
 }
 
@@ -104,17 +104,17 @@ struct Body {
 /// A request that has been checked.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The choices, in the order of the answer.
+    /// The choices, in the order of the response.
     pub choices: Vec<Wanted>,
     /// Texts that end a choice.
     pub stop: Vec<String>,
-    /// Whether tokens are sent as they come.
+    /// Whether tokens are sent as they are generated.
     pub stream: bool,
     /// Whether a stream ends with the numbers of tokens.
     pub include_usage: bool,
     /// Whether a choice begins with its prompt.
     pub echo: bool,
-    /// The number of most likely tokens that are reported.
+    /// The number of most likely tokens that are reported for each token.
     pub top: Option<usize>,
     /// Tokens to generate for each choice.
     pub max_tokens: usize,
@@ -129,21 +129,21 @@ impl Request {
     }
 }
 
-/// A choice of an answer.
+/// A choice of a response.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The ids of the prompt.
     pub prompt: Vec<u32>,
-    /// Whether the prompt was empty, so that its only token is not the client's.
+    /// Whether the prompt was empty. Its only token is then not from the client.
     pub is_empty: bool,
     /// The way its tokens are drawn.
     pub sampling: Sampling,
 }
 
-/// Most tokens that a request may ask for, each with its `logprobs`: the answer is held in memory.
+/// Maximum number of tokens of a request, each counted with its `logprobs`, because the response is held in memory.
 const MOST_TOKENS: usize = 1 << 20;
 
-/// Most texts in `stop`, their bytes, and most tokens in `logprobs`.
+/// Maximum number of texts in `stop`, of bytes in them, and of tokens in `logprobs`.
 const MOST_STOPS: usize = 16;
 const MOST_STOP_BYTES: usize = 1000;
 const MOST_TOP: u64 = 20;
@@ -152,7 +152,7 @@ const MOST_TOP: u64 = 20;
 ///
 /// # Errors
 ///
-/// The first field that is wrong.
+/// Returns the problem of the first invalid field.
 pub fn read(
     body: &[u8],
     name: &str,
@@ -188,7 +188,7 @@ pub fn read(
     }
     let seed = match body.seed {
         Value::Null => seed(),
-        // Any integer, also a negative one.
+        // Any integer, including a negative one.
         ref given => match (given.as_u64(), given.as_i64()) {
             (Some(seed), _) => seed,
             (None, Some(seed)) => seed as u64,
@@ -266,13 +266,13 @@ pub fn read(
     })
 }
 
-/// For seeds of choices.
+/// Separates the seeds of choices from other derived seeds.
 const CHOICE: u64 = 1;
 
-/// The tokens of a choice if the request does not say how many, as OpenAI has it.
+/// The default of `max_tokens`, as in OpenAI's interface.
 const DEFAULT_TOKENS: usize = 16;
 
-/// The fields of a body.
+/// Parses the fields of a body.
 fn parse(body: &[u8]) -> Result<Body, ApiError> {
     let invalid =
         |problem: String| ApiError::new(400, "invalid_json", format!("the body {problem}"));
@@ -371,7 +371,7 @@ fn include_usage(options: &Value, stream: bool) -> Result<bool, ApiError> {
                 .iter()
                 .try_fold(false, |found, (name, value)| match (name.as_str(), value) {
                     ("include_usage", Value::Bool(include)) => Ok(*include),
-                    // No answer is obfuscated.
+                    // Responses are never obfuscated.
                     ("include_obfuscation", Value::Bool(_)) => Ok(found),
                     _ => Err(wrong("may have `include_usage`, true or false")),
                 })
@@ -391,7 +391,7 @@ fn flag(field: &'static str, value: &Value) -> Result<bool, ApiError> {
     }
 }
 
-/// A whole number from `least` to `most`, or nothing.
+/// Reads a whole number from `least` to `most`, if there is one.
 fn whole(
     field: &'static str,
     value: &Value,
@@ -416,7 +416,7 @@ fn whole(
     }
 }
 
-/// A number from `least` to `most`, or nothing.
+/// Reads a number from `least` to `most`, if there is one.
 fn number(
     field: &'static str,
     value: &Value,
@@ -438,7 +438,7 @@ fn number(
     }
 }
 
-/// The beginning of a value, for an error.
+/// Returns the beginning of a value, for an error.
 pub(crate) fn brief(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(40) {
@@ -447,7 +447,7 @@ pub(crate) fn brief(value: &Value) -> String {
     }
 }
 
-/// The beginning of a message.
+/// Returns the beginning of a message.
 fn cut(text: &str) -> String {
     text.chars().take(400).collect()
 }

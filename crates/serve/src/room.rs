@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Memory for one purpose. Each client has a little of its own, and takes the rest from what all share.
+/// Memory for one purpose. Each client has a few bytes of its own, and takes more from the memory that all share.
 #[derive(Clone)]
 pub struct Room {
-    /// Bytes that each part has in any case.
+    /// Bytes that each part always has.
     own: usize,
     /// Bytes that all parts share.
     most: usize,
@@ -14,7 +14,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// A room of `most` bytes, besides `own` bytes of each part.
+    /// Makes a room of `most` shared bytes, and of `own` bytes for each part.
     pub fn new(own: usize, most: usize) -> Self {
         Self {
             own,
@@ -23,7 +23,7 @@ impl Room {
         }
     }
 
-    /// An empty part of the room.
+    /// Makes an empty part of the room.
     pub fn part(&self) -> Part {
         Part {
             room: self.clone(),
@@ -31,7 +31,7 @@ impl Room {
         }
     }
 
-    /// The bytes to give back until a quarter of the shared memory is free.
+    /// Returns the bytes to give back until a quarter of the shared memory is free.
     pub fn missing(&self) -> usize {
         let free = self.free.load(Ordering::Relaxed);
         (self.most / 4).saturating_sub(free)
@@ -45,17 +45,17 @@ pub struct Part {
 }
 
 impl Part {
-    /// The number of bytes.
+    /// Returns the number of bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The number of bytes that are taken from the shared memory.
+    /// Returns the number of bytes from the shared memory.
     pub fn shared(&self) -> usize {
         self.bytes.saturating_sub(self.room.own)
     }
 
-    /// Changes the number of bytes. Returns false, and changes nothing, if there is no room.
+    /// Changes the number of bytes. Returns false, and changes nothing, if the shared memory does not suffice.
     #[must_use]
     pub fn resize(&mut self, bytes: usize) -> bool {
         let (before, after) = (self.shared(), bytes.saturating_sub(self.room.own));

@@ -1,4 +1,4 @@
-//! The connections: their clients, and which of them are closed when there are too many.
+//! The connections of clients, and the choice of connections to close when there are too many.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,19 +14,20 @@ use tokio::sync::Notify;
 use crate::request::ApiError;
 use crate::unread::Unread;
 
-/// Most connections at once. Others wait until one ends.
+/// Maximum number of connections at once. Others wait until one ends.
 pub const MOST: usize = 512;
 
-/// Most connections of one network, other than this machine.
+/// Maximum number of connections of one network, other than this machine.
 const MOST_OF_ONE: usize = MOST / 4;
 
-/// Connections that are kept free for new clients, as long as there are some that wait for theirs.
+/// Connections that are kept free for new clients, as long as some connections wait for their clients.
 const SPARE: usize = 32;
 
-/// The time that a client has in any case before its connection is closed for another one.
+/// The time that a client always has before its connection is closed for another one.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The clients that count as one: an IPv4 address, or an IPv6 network of 64 bits, which is what a single client gets.
+/// The addresses that count as one client: an IPv4 address, or an IPv6 network of 64 bits, because a single client gets
+/// such a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Network {
     /// This machine. Behind a proxy, all clients have its address.
@@ -38,7 +39,7 @@ pub enum Network {
 }
 
 impl Network {
-    /// The network of a client.
+    /// Returns the network of a client.
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             address if address.is_loopback() => Self::Here,
@@ -52,24 +53,24 @@ impl Network {
     }
 }
 
-/// The state of a connection that others look at.
+/// The state of a connection, which other tasks read.
 pub struct Seat {
     network: Network,
     waits: Mutex<Waits>,
     close: Notify,
 }
 
-/// The times since when the server waits for the client, and how its connection ends.
+/// The times at which the server began to wait for the client, and the end of the connection.
 struct Waits {
-    /// The wait for a whole request: its head and its body.
+    /// The start of the wait for a whole request: its head and its body.
     request: Option<Instant>,
-    /// The wait for the client to read.
+    /// The start of the wait for the client to read.
     reading: Option<Instant>,
     /// Whether a part of the request has arrived.
     has_begun: bool,
     /// Whether the connection is being closed for another one.
     is_closing: bool,
-    /// The answer to the request, if it holds completions.
+    /// The response to the request, if it holds completions.
     answer: Option<Unread>,
     /// The error with which the connection ends.
     refusal: Option<ApiError>,
@@ -106,17 +107,17 @@ impl Seat {
         self.waits(|waits| waits.has_begun)
     }
 
-    /// Notes that a whole request has arrived. Until the answer ends, the client waits for the server.
+    /// Notes that a whole request has arrived. Until the response ends, the client waits for the server.
     pub fn has_request(&self) {
         self.waits(|waits| (waits.request, waits.has_begun) = (None, false));
     }
 
-    /// Whether a request has arrived, and its answer has not ended.
+    /// Whether a request has arrived, and its response has not ended.
     pub fn is_answered(&self) -> bool {
         self.waits(|waits| waits.request.is_none())
     }
 
-    /// Notes whether the client leaves an answer unread.
+    /// Notes whether the client leaves a response unread.
     pub fn is_unread(&self, is_unread: bool) {
         self.waits(|waits| match is_unread {
             true => _ = waits.reading.get_or_insert_with(Instant::now),
@@ -124,7 +125,7 @@ impl Seat {
         });
     }
 
-    /// Notes the answer that the client gets.
+    /// Notes the response that the client gets.
     pub fn answers(&self, answer: Unread) {
         self.waits(|waits| waits.answer = Some(answer));
     }
@@ -139,22 +140,22 @@ impl Seat {
         self.waits(|waits| waits.refusal.is_some())
     }
 
-    /// The error with which the connection ends.
+    /// Takes the error with which the connection ends.
     pub fn refusal(&self) -> Option<ApiError> {
         self.waits(|waits| waits.refusal.take())
     }
 
-    /// Whether the client leaves an answer unread.
+    /// Whether the client leaves a response unread.
     pub fn leaves_unread(&self) -> bool {
         self.waits(|waits| waits.reading.is_some())
     }
 
-    /// Ends when the connection has to be closed for another one.
+    /// Waits until the connection has to be closed for another one.
     pub async fn closed(&self) {
         self.close.notified().await;
     }
 
-    /// Since when the server waits for the client, if it does and the connection may be closed.
+    /// Returns the time since which the server waits for the client, if it does and the connection may be closed.
     fn idle(&self) -> Option<Instant> {
         self.waits(|waits| {
             let since = waits.request.into_iter().chain(waits.reading).min()?;
@@ -162,7 +163,8 @@ impl Seat {
         })
     }
 
-    /// The bytes of the answer in the room of all, and since when the client leaves them unread, if it does.
+    /// Returns the time since which the client leaves its response unread, and the shared memory of the response in
+    /// bytes. Returns `None` if the client reads, or if the connection must not be closed.
     fn unread(&self) -> Option<(Instant, usize)> {
         self.waits(|waits| {
             let bytes = waits.answer.as_ref()?.shared();
@@ -187,8 +189,8 @@ impl Seat {
 pub struct Seats(Vec<Arc<Seat>>);
 
 impl Seats {
-    /// A seat for a client at `address`. When there are too many, the connection is closed that has waited longest for
-    /// its client. `None` if all connections of this network are being answered.
+    /// Returns a seat for a client at `address`. If there are too many connections, closes the one that has waited
+    /// longest for its client. Returns `None` if all connections of this network are being answered.
     pub fn take(&mut self, address: IpAddr) -> Option<Arc<Seat>> {
         let network = Network::of(address);
         self.make_room();
@@ -201,14 +203,14 @@ impl Seats {
         Some(seat)
     }
 
-    /// Closes connections that wait for their clients until some are free for others.
+    /// Closes connections that wait for their clients, until `SPARE` are free.
     pub fn make_room(&mut self) {
-        // Those that have ended are known here only.
+        // Only this table still has the seats of connections that have ended.
         self.0.retain(|seat| Arc::strong_count(seat) > 1);
         while self.open().count() > MOST - SPARE && self.close_one(None) {}
     }
 
-    /// Closes connections whose clients leave answers unread, the longest first, until `missing` bytes are free.
+    /// Closes connections whose clients leave responses unread, the longest first, until `missing` bytes are free.
     pub fn close_unread(&self, mut missing: usize) {
         let unread = self
             .0
@@ -229,7 +231,7 @@ impl Seats {
         self.0.iter().filter(|seat| !seat.is_closing())
     }
 
-    /// Closes the connection that has waited longest for its client, of `network` or of the one with the most
+    /// Closes the connection that has waited longest for its client, in `network` or in the network with the most
     /// connections. Returns false if none has waited long enough.
     fn close_one(&self, network: Option<Network>) -> bool {
         let mut counts: BTreeMap<Network, usize> = BTreeMap::new();
@@ -250,20 +252,20 @@ impl Seats {
     }
 }
 
-/// Most bytes of an answer that hyper gets at once. It copies them, so the rest waits here.
+/// Maximum bytes of a response that hyper gets at once. hyper copies them, so the rest waits here.
 const SLICE: usize = 16 << 10;
 
-/// The body of an answer. When it has ended, the server waits for the next request.
+/// The body of a response. When it has ended, the server waits for the next request.
 pub struct Answer {
     body: Body,
     /// The rest of a part of the body.
     rest: Bytes,
-    /// The connection that it goes to.
+    /// The seat of its connection.
     seat: Arc<Seat>,
 }
 
 impl Answer {
-    /// An answer with `body` to the client at `seat`.
+    /// Makes a response with `body` to the client at `seat`.
     pub fn new(body: Body, seat: Arc<Seat>) -> Self {
         Self {
             body,
@@ -354,10 +356,10 @@ mod tests {
     fn one_network_has_a_share() {
         let (mut seats, all) = seats(&[("192.0.2.1", MOST_OF_ONE), ("192.0.2.2", 3)]);
         assert!(closing(&all).is_empty());
-        // One more closes the oldest one of the same network.
+        // Another connection closes the oldest one of the same network.
         let more = seats.take("192.0.2.1".parse().unwrap());
         assert_eq!((more.is_some(), closing(&all)), (true, vec![0]));
-        // If all are being answered, it is refused, and others are not.
+        // If all connections of a network are being answered, a new one is refused. Other networks are not affected.
         all.iter().for_each(|seat| seat.has_request());
         more.iter().for_each(|seat| seat.has_request());
         assert!(seats.take("192.0.2.1".parse().unwrap()).is_none());
@@ -379,9 +381,9 @@ mod tests {
         let new: Vec<_> = (0..4)
             .map(|_| seats.take("192.0.2.9".parse().unwrap()).unwrap())
             .collect();
-        // The older ones of 192.0.2.1 stay, and so do those that are being answered.
+        // The older connections of 192.0.2.1 stay, and so do connections that are being answered.
         assert_eq!(closing(&all), [3, 5, 6]);
-        // Those that have ended make room too.
+        // Connections that have ended make room too.
         drop((all, new));
         seats.make_room();
         assert_eq!(seats.0.len(), 0);
@@ -393,7 +395,7 @@ mod tests {
         let new: Vec<_> = (0..MOST)
             .map(|_| seats.take(IpAddr::from([127, 0, 0, 1])).unwrap())
             .collect();
-        // As far as the test itself takes no longer.
+        // A slow test may take longer than this time.
         if new[0].waits(|waits| waits.request.unwrap().elapsed()) < PATIENCE {
             assert!(closing(&new).is_empty());
         }
@@ -407,7 +409,7 @@ mod tests {
         for (seat, (bytes, since)) in all.iter().zip([
             (40, ago(2)),
             (30, ago(3)),
-            // Nothing but its own room, reads, or has only just stopped.
+            // The client takes only its own memory, reads, or has only just stopped reading.
             (10, ago(4)),
             (20, None),
             (20, Some(Instant::now())),
@@ -424,7 +426,7 @@ mod tests {
         assert_eq!(closing(&all), [1]);
         seats.close_unread(100);
         assert_eq!(closing(&all), [0, 1]);
-        // The end of an answer makes room.
+        // The end of a response frees its memory.
         assert_eq!(room.missing(), 0);
         drop(Answer::new(Body::empty(), all[0].clone()));
         assert!(all[0].unread().is_none() && room.part().resize(60));

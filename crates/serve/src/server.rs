@@ -34,18 +34,18 @@ use crate::unread::Unread;
 use crate::writer::{Writer, internal};
 use crate::{Error, Options, body, connections, unread};
 
-/// An address that is listened at, so that one in use is known before a model is loaded.
+/// A socket that listens. It is opened before the model is loaded, to find out early that an address is in use.
 pub struct Bound {
     listener: TcpListener,
     options: Options,
 }
 
 impl Bound {
-    /// Listens at the address of `options`.
+    /// Listens on the address of `options`.
     ///
     /// # Errors
     ///
-    /// When the address is in use or is not one of this machine.
+    /// Returns an error if the address is in use, or if this machine does not have it.
     pub fn new(options: &Options) -> Result<Self, Error> {
         let address = SocketAddr::new(options.host, options.port);
         let failed = |error: std::io::Error| Error::Address {
@@ -60,11 +60,11 @@ impl Bound {
         })
     }
 
-    /// The address, with the port that was taken.
+    /// Returns the address, with the port that was taken.
     ///
     /// # Errors
     ///
-    /// When the system does not tell.
+    /// Returns an error if the system does not report the address.
     pub fn address(&self) -> Result<SocketAddr, Error> {
         self.listener
             .local_addr()
@@ -72,12 +72,12 @@ impl Bound {
     }
 }
 
-/// Serves `model`, the newest checkpoint of `run`, until `should_stop`. Requests that are being answered have
-/// some time to end.
+/// Serves `model`, the newest checkpoint of `run`, until `should_stop` returns true. Running requests then have
+/// [`Options::grace`] to end.
 ///
 /// # Errors
 ///
-/// When the server cannot be started.
+/// Returns an error if the server cannot be started, or if it fails.
 pub fn serve<B: Backend, C: ModelConfig>(
     run: &Run<C>,
     model: &C::Model<B>,
@@ -104,7 +104,7 @@ where
         limits: Limits {
             context,
             max_tokens: options.max_tokens,
-            // One request leaves room for others.
+            // One request leaves places in the queue for others.
             choices: options.queue.div_ceil(2),
         },
         guard: Arc::new(Guard {
@@ -129,7 +129,7 @@ where
             };
             connections::accept(listener, router, &answers, should_stop, &end)
         });
-        // It ends when the other thread has dropped the last sender.
+        // The engine ends when the other thread has dropped the last sender.
         Engine::new(model, revises, sizes, device).work(&received, give_up);
         match talking.join() {
             Ok(ended) => ended.map_err(|error| Error::Failed(error.to_string())),
@@ -150,7 +150,7 @@ struct Server {
     requests: AtomicU64,
     /// A permit for each sequence that may wait or be continued.
     queue: Arc<Semaphore>,
-    /// The room for answers.
+    /// The memory for responses.
     answers: Room,
 }
 
@@ -185,7 +185,7 @@ fn routes(server: Shared) -> Router {
 }
 
 async fn no_chat() -> ApiError {
-    let problem = "the models here continue texts and hold no conversations; use /v1/completions";
+    let problem = "this server continues texts and has no chat interface; use /v1/completions";
     ApiError::new(404, "not_found", problem)
 }
 
@@ -223,7 +223,7 @@ async fn model(
 ) -> Result<Response, ApiError> {
     match name {
         Ok(Path(name)) if name == server.name => Ok(axum::Json(server.card()).into_response()),
-        // Also a name that is not UTF-8.
+        // This includes names that are not UTF-8.
         _ => Err(ApiError::new(
             404,
             "model_not_found",
@@ -249,8 +249,7 @@ async fn completions(
         let permits = u32::try_from(request.choices.len()).unwrap_or(u32::MAX);
         let places = server.queue.clone().try_acquire_many_owned(permits);
         let places = places.map_err(|_| {
-            let problem =
-                "as many sequences as the server takes are waiting; try again in a moment";
+            let problem = "the queue is full; try again in a moment";
             ApiError::new(429, "queue_full", problem)
         })?;
         let head = Head {
@@ -304,7 +303,7 @@ fn start(
     started.collect()
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

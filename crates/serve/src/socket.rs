@@ -1,4 +1,4 @@
-//! The socket of a client. It notices when the client has gone or reads nothing. It keeps hyper's own errors back,
+//! The socket of a client. It notices when the client has gone or reads nothing. It holds back hyper's own errors,
 //! because they have no body.
 
 use std::io;
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::request::ApiError;
 use crate::seat::Seat;
 
-/// The time that a client may leave an answer unread.
+/// The time that a client may leave a response unread.
 pub const UNREAD: Duration = Duration::from_secs(30);
 
 /// The interval at which a connection is watched.
@@ -33,21 +33,21 @@ pub struct Socket {
     unread: Unread,
 }
 
-/// The time that a client has left answers unread, less the time that is allowed for the bytes it has read. A client
-/// that reads a little from time to time thus does not keep its place for hours.
+/// The time that a client has left responses unread, less the time that is allowed for the bytes that it has read. A
+/// client that reads a little from time to time thus does not keep its connection for hours.
 #[derive(Default)]
 struct Unread {
     since: Option<Instant>,
     whole: Duration,
 }
 
-/// Most bytes of the head of a request, with the address.
+/// Maximum bytes of the head of a request, with the address.
 pub const MOST_HEAD: usize = 64 << 10;
 
-/// Most bytes that a client may send behind the request that is being answered. The system has room for more.
+/// Maximum bytes that a client may send behind the request that is being answered. The system has room for more.
 const MOST_AHEAD: usize = 16 << 10;
 
-/// Most fields of a head.
+/// Maximum number of fields of a head.
 pub const MOST_FIELDS: usize = 100;
 
 /// The slowest rate at which a client may read for longer than [`UNREAD`], in bytes per second.
@@ -60,7 +60,7 @@ impl Unread {
         self.whole + now.duration_since(since) < UNREAD
     }
 
-    /// Notes that the client has read so many bytes.
+    /// Notes that the client has read `count` bytes.
     fn reads(&mut self, count: usize, now: Instant) {
         if let Some(since) = self.since.take() {
             self.whole += now.duration_since(since);
@@ -73,7 +73,7 @@ impl Unread {
 }
 
 impl Socket {
-    /// The socket of a connection.
+    /// Makes the socket of a connection.
     pub fn new(stream: Arc<TcpStream>, seat: Arc<Seat>) -> Self {
         Self {
             stream,
@@ -146,14 +146,15 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context) -> Poll<io::Result<()>> {
         Poll::Ready(match self.seat.is_refused() {
-            // An error is still to be sent.
+            // An error must still be sent.
             true => Ok(()),
             false => SockRef::from(&*self.stream).shutdown(Shutdown::Write),
         })
     }
 }
 
-/// The error that `head` tells, if it is an answer of hyper itself: an error without a body. All others have one.
+/// Returns the error in `head` if hyper itself made the response: an error without a body. All other errors have a
+/// body.
 fn bare_error(head: &[u8]) -> Option<ApiError> {
     let head = std::str::from_utf8(head.strip_prefix(b"HTTP/1.")?).ok()?;
     let (fields, "") = head.split_once("\r\n\r\n")? else {
@@ -175,7 +176,7 @@ fn bare_error(head: &[u8]) -> Option<ApiError> {
         ),
         400.. => (
             "bad_request",
-            "this is no request of HTTP/1.1 that the server understands; see RFC 9112".into(),
+            "this is not a valid HTTP/1.1 request; see RFC 9112".into(),
         ),
         _ => return None,
     };
@@ -186,7 +187,7 @@ fn bare_error(head: &[u8]) -> Option<ApiError> {
     ))
 }
 
-/// An answer with an error, as it is sent over a connection that ends.
+/// Returns a response with an error, for a connection that ends.
 fn raw(error: &ApiError) -> Vec<u8> {
     let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = error.body().to_string();
@@ -201,7 +202,8 @@ fn raw(error: &ApiError) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Sends an error and ends the connection. What the client still sends is read, so that it sees the error.
+/// Sends an error and ends the connection. Reads everything that the client still sends, so that the client sees the
+/// error.
 pub async fn refuse(stream: &TcpStream, error: &ApiError) {
     let answer = raw(error);
     let ending = async {
@@ -226,9 +228,11 @@ pub async fn refuse(stream: &TcpStream, error: &ApiError) {
     let _ = timeout(LINGER, ending).await;
 }
 
-/// Ends when the client has closed the connection, even if it has sent something that nobody has read. hyper notices
-/// it only when it reads. It also ends when the client sends too much behind the request that is being answered: the
-/// end of a connection does not arrive while what was sent before has no room.
+/// Waits until the client has closed the connection, even if the client has sent bytes that nobody has read. hyper
+/// notices the end of a connection only when it reads.
+///
+/// Also returns if the client sends too much behind the request that is being answered: once the buffer for such bytes
+/// is full, the end of the connection does not arrive.
 pub async fn is_gone(stream: &TcpStream, seat: &Seat) {
     loop {
         tokio::time::sleep(WATCH).await;

@@ -1,4 +1,5 @@
-//! The way from tokens to text. It runs where tokens are made, so a stop ends a sequence at once, even if nobody reads.
+//! Converts tokens to text, on the engine's thread. A text in `stop` therefore ends a sequence at once, even if nobody
+//! reads.
 
 use std::collections::VecDeque;
 
@@ -13,7 +14,7 @@ use crate::unread::{self, Unread};
 /// A part of a choice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Piece {
-    /// Text that follows what came before.
+    /// The text, which follows the text of earlier pieces.
     pub text: String,
     /// The tokens that begin in this text, if they are asked for.
     pub tokens: Vec<Token>,
@@ -28,7 +29,7 @@ pub struct Piece {
 pub struct Token {
     /// The token.
     pub scored: Scored,
-    /// The place where its text begins, in characters of the text of the choice.
+    /// The place where the text of the token begins, in characters of the choice's text.
     pub start: usize,
 }
 
@@ -38,28 +39,29 @@ pub struct Writer {
     unread: Unread,
     /// The place of the choice in the queue; `None` at the end.
     place: Option<OwnedSemaphorePermit>,
-    /// `None` at the end.
+    /// The decoder of the tokens; `None` at the end.
     decoder: Option<StreamDecoder>,
     tokenizer: Tokenizer,
     stop: Vec<String>,
     max_tokens: usize,
     has_tokens: bool,
     generated: usize,
-    /// Text that may begin a stop.
+    /// Text that may begin a text in `stop`.
     held: String,
     /// Tokens whose text has not been sent.
     tokens: VecDeque<Token>,
-    /// Characters decoded, and sent.
+    /// Number of characters decoded, and sent.
     decoded: usize,
     sent: usize,
 }
 
 impl Writer {
-    /// The writer of the choice `index` of `request`, which has a `place` in the queue until its last token.
+    /// Makes the writer of the choice `index` of `request`. The choice keeps its `place` in the queue until its last
+    /// token.
     ///
     /// # Errors
     ///
-    /// When the prompt cannot be decoded, or there is no room for it in the answer.
+    /// Returns an error if the prompt cannot be decoded, or if there is no memory for it in the response.
     pub fn new(
         index: usize,
         request: &Request,
@@ -84,9 +86,9 @@ impl Writer {
             sent: 0,
         };
         let wanted = &request.choices[index];
-        // A prompt with scores is written once it has them.
+        // A prompt that is to be scored is written once it has its scores.
         if !request.scores(wanted) {
-            // The decoder has to know what was before: a first token may lose its space.
+            // The decoder needs the preceding text: a first token may lose its space.
             let mut text = String::new();
             for id in &wanted.prompt {
                 text += &writer.decode(*id)?;
@@ -108,7 +110,7 @@ impl Writer {
         self.decoder.is_none() || self.pieces.is_closed()
     }
 
-    /// Writes the tokens of the prompt, which are scored.
+    /// Writes the scored tokens of the prompt.
     pub fn prompt(&mut self, scored: Vec<Scored>) {
         let texts = scored.into_iter().map(|scored| self.take(scored));
         let text = texts.collect::<Result<String, _>>();
@@ -158,7 +160,7 @@ impl Writer {
         self.release(end)
     }
 
-    /// The end of a text that is only a prompt: a part of a character that nothing completes.
+    /// Returns the end of a text that is only a prompt: a part of a character that no token completes.
     fn rest_of_prompt(&mut self) -> Result<String, ApiError> {
         match (self.max_tokens, &self.decoder) {
             (0, Some(decoder)) => decoder.clone().finish().map_err(internal),
@@ -174,7 +176,7 @@ impl Writer {
         }
     }
 
-    /// Sends the held text up to a stop, or up to what may begin one.
+    /// Sends the held text up to a text in `stop`, or up to the possible beginning of one.
     fn release(&mut self, end: Option<&'static str>) -> Result<(), ApiError> {
         let stops = self.stop.iter();
         if let Some(at) = stops
@@ -208,7 +210,7 @@ impl Writer {
         finish: Option<&'static str>,
         all: bool,
     ) -> Result<(), ApiError> {
-        // Its tokens have room already.
+        // Memory for its tokens is taken already.
         self.unread.add(unread::of_text(&text))?;
         self.sent += text.chars().count();
         if finish.is_some() {
@@ -230,12 +232,12 @@ impl Writer {
         Ok(())
     }
 
-    /// A client that has gone is noticed at the next step.
+    /// Sends a piece. If the client has gone, the engine notices at the next step.
     fn send(&self, piece: Result<Piece, ApiError>) {
         let _ = self.pieces.send(piece);
     }
 
-    /// The text that a token completes. The token waits until its text is sent.
+    /// Returns the text that a token completes. The token waits until its text is sent.
     fn take(&mut self, scored: Scored) -> Result<String, ApiError> {
         let before = self.decoded;
         let text = self.decode(scored.id)?;
@@ -261,7 +263,7 @@ impl Writer {
     }
 }
 
-/// The bytes at the end of `text` that begin `stop`.
+/// Returns the number of bytes at the end of `text` that begin `stop`.
 fn overlap(text: &str, stop: &str) -> usize {
     let mut lengths = (1..stop.len())
         .rev()
@@ -271,7 +273,7 @@ fn overlap(text: &str, stop: &str) -> usize {
         .unwrap_or(0)
 }
 
-/// An error of the server itself.
+/// Makes an error of the server itself.
 pub fn internal(error: impl std::fmt::Display) -> ApiError {
     ApiError::new(500, "internal", error.to_string())
 }
@@ -291,7 +293,7 @@ mod tests {
 
     type Pieces = UnboundedReceiver<Result<Piece, ApiError>>;
 
-    /// The writer of a request, for bytes as tokens.
+    /// Makes the writer of a request, with bytes as tokens.
     fn writer(body: &Value) -> (Writer, Pieces) {
         let tokenizer = Tokenizer::train(&TokenizerConfig::Bytes, &[]).unwrap();
         let limits = Limits {
@@ -363,7 +365,7 @@ mod tests {
             stopped(json!(["d", "bcx", "bc"]), "abcd"),
             ("a".into(), Some("stop"), 3)
         );
-        // U+FFFD stands for bytes that are no character, as soon as they cannot become one.
+        // U+FFFD stands for bytes that are not a character, as soon as they cannot become one.
         let body = json!({ "prompt": "a", "max_tokens": 1000, "stop": "\u{fffd}" });
         let (texts, _, finish, taken) = written(&body, b"x\xe6x!");
         assert_eq!(
@@ -448,7 +450,7 @@ mod tests {
         let unread = writer.unread.clone();
         let held = room.missing();
         assert!(held > 0 && unread.shared() <= 20_000 && unread.shared() > 19_000);
-        // Others have their own room.
+        // Other responses have their own memory.
         assert!(Unread::new(&room).add(5000).is_ok());
         let mut count = 0;
         let error = loop {
@@ -461,7 +463,7 @@ mod tests {
             }
         };
         assert_eq!((error.status, error.code, count), (503, "no_room", 97));
-        // What is read makes room.
+        // Reading a piece frees its memory.
         assert_eq!((unread.shared(), room.missing()), (0, 0));
     }
 

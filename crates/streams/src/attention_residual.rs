@@ -168,7 +168,8 @@ impl Design for AttentionResidualConfig {
 
     /// Counts the products with q, for each source.
     fn cost(&self, on: &Sites) -> Cost {
-        // Read i, and the last one, has x_0, the sums of finished blocks, and the sum of a block that has begun.
+        // The sources of read i, and of the last read, are x_0, the sums of finished blocks, and the sum of a block
+        // that has begun.
         let sources: usize = (1..=on.count).map(|i| 1 + i.div_ceil(self.block)).sum();
         Cost::vector(2 * on.width) * on.count + Cost::flops(4 * on.width) * sources
     }

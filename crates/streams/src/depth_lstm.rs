@@ -6,9 +6,9 @@
 //! cell'   = f ⊙ cell + i ⊙ m           x' = o ⊙ cell'
 //! ```
 //!
-//! a is the output of attention. The cell replaces the residuals, the norms and the feed-forward network.
-//! [`DepthLstmCell`] surrounds each sublayer instead: a is the output of the branch, and m is the tanh of a fourth map
-//! within the norm of the gates.
+//! Here, a is the output of attention. The cell replaces the residuals, the norms and the feed-forward network.
+//! [`DepthLstmCell`] surrounds each sublayer instead. There, a is the output of the branch, and m is the tanh of a
+//! fourth map within the norm of the gates.
 //!
 //! Nothing is added to the stream, so GPT-2's factor 1/√(2L) of the initial outputs is omitted.
 
@@ -58,7 +58,7 @@ impl<B: Backend> Ends<B> for LstmEnds {
     }
 }
 
-/// The first cell.
+/// The ends of a stream that carries the cell.
 #[derive(Module, Clone, Debug)]
 pub struct LstmEnds {
     first: FirstCell,
@@ -129,7 +129,7 @@ impl Common {
 /// The cell that replaces the residuals, the norms and the feed-forward network of a layer.
 #[derive(Module, Debug)]
 pub struct DepthLstm<B: Backend> {
-    /// The norm before attention, in the form of the code.
+    /// The norm before attention in [`DepthLstmForm::Code`].
     norm: Norm<B>,
     gates: Gates<B>,
     /// U `[2D, F]` and b'.
@@ -172,7 +172,7 @@ impl<B: Backend> Connection<B> for DepthLstm<B> {
     }
 }
 
-/// Takes the first items.
+/// Takes the first N items.
 fn take<B: Backend, const N: usize>(
     mut all: impl Iterator<Item = Tensor<B, 3>>,
 ) -> [Tensor<B, 3>; N] {

@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{Ends, Sites, Stream};
 
-/// The end of a stream that carries x_0.
+/// The ends of a stream that carries x_0.
 #[derive(Module, Clone, Debug)]
 pub struct KeepFirst;
 

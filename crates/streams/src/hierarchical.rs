@@ -8,7 +8,7 @@
 //! tree:       G^1 = AGG(H^1, H^2),  G^i = AGG(H^{2i-1}, H^{2i}, G^{i-1})
 //! ```
 //!
-//! The last G is the output, without another norm. In the iterative form, layers go on reading H. In the tree, layer
+//! The last G is the output, without another norm. In the iterative form, layers continue to read H. In the tree, layer
 //! 2i + 1 reads G^i.
 
 use burn::module::Module;
@@ -188,12 +188,12 @@ impl Design for IterativeConfig {
     }
 }
 
-/// The tree. Between two layers, the stream carries the previous G.
+/// The tree. Between the two layers of a pair, the stream carries the previous G.
 #[derive(Module, Debug)]
 pub struct Tree<B: Backend> {
     /// The node of every second layer.
     node: Option<Node<B>>,
-    /// Whether a G precedes this layer.
+    /// Whether this is the first layer, which no G precedes.
     first: bool,
 }
 

@@ -5,7 +5,7 @@
 //! x_{i+1} = layer(r x_i + m x_0)
 //! ```
 //!
-//! In these, x_0 is the embedding after an RMS norm; here it is the embedding.
+//! In both projects, x_0 is the embedding after an RMS norm. Here, it is the embedding itself.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};

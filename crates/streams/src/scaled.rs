@@ -11,7 +11,7 @@
 //! - LayerScale (Touvron et al., "Going deeper with image transformers", 2021, <https://arxiv.org/abs/2103.17239>): a
 //!   number per feature.
 //!
-//! a makes the branches initially small, so GPT-2's factor 1/√(2L) of the initial outputs is omitted.
+//! The factor a makes the branches initially small, so GPT-2's factor 1/√(2L) of the initial outputs is omitted.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
@@ -44,7 +44,7 @@ impl<B: Backend> Connection<B> for Scaled<B> {
     }
 }
 
-/// The config of SkipInit, with one a per residual.
+/// The config of SkipInit, with one factor a per residual.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SkipInitConfig {
@@ -88,7 +88,7 @@ impl Design for SkipInitConfig {
     }
 }
 
-/// The config of LayerScale, with one a per feature of each residual.
+/// The config of LayerScale, with one factor a per feature of each residual.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LayerScaleConfig {
@@ -143,7 +143,7 @@ impl Design for LayerScaleConfig {
     }
 }
 
-/// The config of ReZero, with a initially 0 and no norms in the branches. The final norm stays.
+/// The config of ReZero, with a factor a that is initially 0, and no norms in the branches. The final norm stays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReZeroConfig {
@@ -153,7 +153,7 @@ pub struct ReZeroConfig {
     pub per_layer: bool,
 }
 
-/// x_{i+1} = x_i + a f(x_i), where a can be the a of the residual before.
+/// x_{i+1} = x_i + a f(x_i), where consecutive residuals can share a.
 #[derive(Module, Debug)]
 pub struct ReZero<B: Backend> {
     /// a, `[1]`; if `None`, the stream carries it.

@@ -2,21 +2,21 @@
 //! and they are printed after it has closed.
 
 use std::io::{self, IsTerminal};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::mutex::{lock, lock_within};
 use crate::output::{self, Stream};
 use crate::{counted, harmless, terminal};
 
-/// The longest time that the end of the program waits for another thread.
+/// Maximum time that the ending program waits for another thread.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// Maximum number of warnings printed after the screen has closed. Earlier warnings are left out.
 const MOST_WARNINGS: usize = 20;
 
-/// Time that work takes before the first status line.
+/// Duration of work before its first status line.
 const BEGIN: Duration = Duration::from_secs(2);
-/// Time between two status lines on a terminal, and elsewhere.
+/// Time between two status lines, on a terminal and elsewhere.
 const REDRAW: Duration = Duration::from_millis(250);
 const REPEAT: Duration = Duration::from_secs(20);
 /// Columns of a line if the terminal's width is unknown.
@@ -53,13 +53,13 @@ fn put(stream: Stream, text: &str) {
     }
 }
 
-/// Shows lines by `show` from now on, and keeps them until [`uncover`].
+/// Passes later lines to `show`, and keeps them until [`uncover`].
 pub fn cover(show: fn(&str)) {
     *lock(&SCREEN) = Some(show);
 }
 
-/// Prints the lines that were kept while a screen covered the terminal, and later lines at once. Any thread may call
-/// this, also at the end of the program.
+/// Prints the lines that were kept while a screen covered the terminal. Later lines are printed at once. Any thread may
+/// call this function, even at the end of the program.
 pub fn uncover() {
     if let Some(mut screen) = lock_within(&SCREEN, PATIENCE) {
         *screen = None;
@@ -94,26 +94,8 @@ fn write(stream: Stream, text: &str) {
     output::write(stream, format!("{text}\n").as_bytes()).ok();
 }
 
-/// Locks also after a panic: a thread that panicked while it drew must not block others.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Like [`lock`]; `None` if the mutex stays locked for `time`.
-pub fn lock_within<T>(mutex: &Mutex<T>, time: Duration) -> Option<MutexGuard<'_, T>> {
-    let deadline = Instant::now() + time;
-    loop {
-        match mutex.try_lock() {
-            Ok(guard) => return Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return None,
-            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(5)),
-        }
-    }
-}
-
-/// A status line on standard error, with the progress of some work. On a terminal, the line is redrawn; elsewhere, a new
-/// line is printed from time to time.
+/// A status line on standard error, with the progress of some work. On a terminal, the line is redrawn. Elsewhere, a
+/// new line is printed from time to time.
 pub struct Status {
     terminal: bool,
     columns: usize,
@@ -155,7 +137,7 @@ impl Status {
         self.columns
     }
 
-    /// Removes the line from the terminal to make room for other text. It comes back when it is shown again.
+    /// Removes the line from the terminal, to make room for other text, until it is shown again.
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.is_shown) {
             output::write(Stream::Err, b"\r\x1b[K").ok();

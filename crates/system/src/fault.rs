@@ -31,7 +31,7 @@ pub trait Blame {
     }
 }
 
-/// The input is at fault if another path would avoid the error: the path does not exist, has the wrong kind, is not
+/// The input is at fault if another path would avoid the error: a path that does not exist, has the wrong kind, is not
 /// text, or may not be read or written. Other errors, such as a full disk, belong to the machine.
 impl Blame for Error {
     fn fault(&self) -> Fault {

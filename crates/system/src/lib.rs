@@ -1,15 +1,16 @@
-//! Differences between operating systems, in terminals, signals, locks and memory; program output; and teams of
-//! processes. No other crate asks for the system, except for file permissions and settings of C libraries.
+//! Differences between operating systems (in terminals, signals, locks and memory), program output, and teams of
+//! processes. No other crate depends on the operating system, except for file permissions and settings of C libraries.
 //!
-//! Systems other than Unix have limits. The program does not notice a closed terminal, the dashboard cannot suspend
-//! the process, and files cannot be compared by identity. Only Linux tells which signals were ignored at the start:
-//! elsewhere, SIGHUP stops a run in spite of `nohup`.
+//! On systems other than Unix, the program does not notice a closed terminal, the dashboard cannot suspend the process,
+//! and files cannot be compared by identity. Only Linux reports which signals were ignored at the start. Elsewhere,
+//! SIGHUP stops a run despite `nohup`.
 
 #![forbid(unsafe_code)]
 
 pub mod console;
 mod fault;
 pub mod memory;
+pub mod mutex;
 pub mod output;
 pub mod panics;
 pub mod stop;

@@ -6,12 +6,13 @@ use sysinfo::{
     MemoryRefreshKind, ProcessRefreshKind, ProcessesToUpdate, RefreshKind, System, get_current_pid,
 };
 
-/// The memory that this process may have, and what is left of it. Each is the smallest of what the [limits](Limit) allow.
+/// The memory that this process may use, and the memory that is still available. Each is the smallest amount that the
+/// [limits](Limit) allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
     /// All memory.
     pub total: Amount,
-    /// The memory that can still be had.
+    /// The memory that is still available.
     pub available: Amount,
 }
 
@@ -24,12 +25,12 @@ pub struct Amount {
     pub limit: Limit,
 }
 
-/// A limit of memory.
+/// A limit on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Limit {
     /// The memory of the machine, swap included.
     Machine,
-    /// The control group of this process, or one around it, swap included.
+    /// The control group of this process, or one that contains it, swap included.
     Group,
     /// The limit on address space.
     AddressSpace,
@@ -66,13 +67,13 @@ impl Memory {
     }
 }
 
-/// The memory of this process: of the machine, its control groups, and the limits of the shell. `None` where the system
-/// does not tell.
+/// Returns the memory that the machine, the control groups and the limits of the shell allow this process. `None` where
+/// the system does not report it.
 pub fn memory() -> Option<Memory> {
     let system = System::new_with_specifics(
         RefreshKind::nothing().with_memory(MemoryRefreshKind::everything()),
     );
-    // Where memory cannot be read, as without /proc, the rest of the crate panics.
+    // Where memory cannot be read, as without /proc, other functions of `sysinfo` panic.
     if system.total_memory() == 0 {
         return None;
     }
@@ -82,7 +83,7 @@ pub fn memory() -> Option<Memory> {
         system.total_memory() + swap[0],
         system.available_memory() + swap[1],
     );
-    // Nothing is there on other systems than Linux.
+    // These files exist only on Linux.
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let limits = groups(&read, swap).into_iter().chain(of_shell(&read));
     Some(limits.fold(machine, Memory::least))
@@ -91,7 +92,8 @@ pub fn memory() -> Option<Memory> {
 /// Reads a file; `None` if there is none.
 type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
-/// The limits of the control groups around this process. `swap` is all swap of the machine, and what is free.
+/// Returns the limits of the control groups that contain this process. `swap` is the total and the free swap of the
+/// machine.
 fn groups(read: Read, swap: [u64; 2]) -> Vec<Memory> {
     let list = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let mut limits = Vec::new();
@@ -109,7 +111,7 @@ fn groups(read: Read, swap: [u64; 2]) -> Vec<Memory> {
             ),
             _ => continue,
         };
-        // In a container, the group itself may be what is mounted, so that its path leads nowhere.
+        // In a container, the group itself may be mounted, so its path may not exist.
         let groups = Path::new(path.trim_start_matches('/')).ancestors();
         limits.extend(
             groups.filter_map(|group| of_group(read, &Path::new(root).join(group), names, swap)),
@@ -118,7 +120,7 @@ fn groups(read: Read, swap: [u64; 2]) -> Vec<Memory> {
     limits
 }
 
-/// The limit of the control group in the directory `group`.
+/// Returns the limit of the control group in the directory `group`.
 fn of_group(
     read: Read,
     group: &Path,
@@ -126,10 +128,10 @@ fn of_group(
     [swap, free_swap]: [u64; 2],
 ) -> Option<Memory> {
     let number = |name: &str| -> Option<u64> { read(&group.join(name))?.trim().parse().ok() };
-    // No number is no limit.
+    // Anything but a number means that there is no limit.
     let limit = number(limit)?;
     let statistics = read(&group.join("memory.stat")).unwrap_or_default();
-    // Files that the group has read give way, so what it holds itself counts, not what it calls in use.
+    // The kernel can drop cached files, so only the group's own memory counts, not its reported usage.
     let held = field(&statistics, held)
         .and_then(|held| held.parse().ok())
         .unwrap_or(0);
@@ -144,7 +146,7 @@ fn of_group(
     ))
 }
 
-/// The limits of the shell on this process (`ulimit`).
+/// Returns the limits of the shell on this process (`ulimit`).
 fn of_shell(read: Read) -> Vec<Memory> {
     let limits = read(Path::new("/proc/self/limits")).unwrap_or_default();
     let status = read(Path::new("/proc/self/status")).unwrap_or_default();
@@ -162,13 +164,13 @@ fn of_shell(read: Read) -> Vec<Memory> {
     kinds.into_iter().filter_map(limit).collect()
 }
 
-/// The first word after `name` at the beginning of a line.
+/// Returns the first word after `name` in a line that begins with `name`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let rest = |line: &'a str| line.strip_prefix(name)?.strip_prefix(char::is_whitespace);
     text.lines().find_map(rest)?.split_whitespace().next()
 }
 
-/// Bytes of memory that this process has. `None` where the system does not tell.
+/// Returns the bytes of memory that this process uses. `None` where the system does not report them.
 pub fn own_memory() -> Option<u64> {
     let process = get_current_pid().ok()?;
     let mut system = System::new();

@@ -25,7 +25,7 @@ pub mod files {
     ///
     /// # Errors
     ///
-    /// I/O errors.
+    /// Returns I/O errors.
     pub fn replace_directory(new: &Path, old: &Path) -> Result<()> {
         std::fs::remove_dir_all(old)?;
         std::fs::rename(new, old)
@@ -35,7 +35,7 @@ pub mod files {
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error.
     pub fn check_writable(_: &Path) -> Result<()> {
         Ok(())
     }
@@ -44,17 +44,17 @@ pub mod files {
     ///
     /// # Errors
     ///
-    /// I/O errors.
+    /// Returns I/O errors.
     pub fn open_pipe(path: &Path) -> Result<std::fs::File> {
         std::fs::OpenOptions::new().write(true).open(path)
     }
 
-    /// Whether this error means that the symbolic links of a path lead round in a circle. Unknown here, so false.
+    /// Whether this error means that the symbolic links of a path form a loop. Unknown here, so false.
     pub fn is_link_loop(_: &Error) -> bool {
         false
     }
 
-    /// Whether this error of a lock means that the file system has no locks.
+    /// Whether this locking error means that the file system has no locks.
     pub fn has_no_locks(error: &Error) -> bool {
         error.kind() == ErrorKind::Unsupported
     }
@@ -79,7 +79,7 @@ pub mod process {
         true
     }
 
-    /// Keeps Ctrl-C from the process that `command` starts. Impossible here.
+    /// Keeps Ctrl-C from reaching the process that `command` starts. Impossible here.
     pub fn in_own_group(_: &mut Command) {}
 
     /// Restarts this program with more environment variables. Impossible here.
@@ -90,11 +90,11 @@ pub mod process {
 pub mod signals {
     use std::io;
 
-    /// Calls `stop` on its own thread at Ctrl-C, with signal number 2.
+    /// Calls `stop` with signal number 2, on a separate thread, at each Ctrl-C.
     ///
     /// # Errors
     ///
-    /// If Ctrl-C cannot be caught.
+    /// Returns an error if Ctrl-C cannot be caught.
     pub fn on_stop(mut stop: impl FnMut(i32) + Send + 'static) -> io::Result<()> {
         ctrlc::set_handler(move || stop(2)).map_err(io::Error::other)
     }
@@ -103,7 +103,7 @@ pub mod signals {
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never returns an error.
     pub fn on_suspension(_: impl FnMut(bool) + Send + 'static) -> io::Result<()> {
         Ok(())
     }
@@ -131,9 +131,11 @@ pub mod terminal {
     pub struct Keys;
 
     impl Keys {
+        /// Prepares to wait for keys.
+        ///
         /// # Errors
         ///
-        /// None.
+        /// Never returns an error.
         pub fn new() -> io::Result<Self> {
             Ok(Self)
         }
@@ -142,7 +144,7 @@ pub mod terminal {
         ///
         /// # Errors
         ///
-        /// If the terminal cannot be read.
+        /// Returns an error if the terminal cannot be read.
         pub fn wait(&mut self, time: Duration, _: impl FnOnce() -> bool) -> io::Result<Vec<Key>> {
             let mut keys = Vec::new();
             if event::poll(time)?

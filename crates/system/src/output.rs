@@ -39,7 +39,7 @@ pub fn hurry() {
 ///
 /// # Errors
 ///
-/// I/O errors.
+/// Returns I/O errors.
 pub fn write(stream: Stream, text: &[u8]) -> io::Result<()> {
     let is_hurried = || HURRY.load(Ordering::Acquire);
     if is_hurried() && STUCK.load(Ordering::Acquire) {

@@ -9,7 +9,8 @@ pub fn ask() {
     ASKED.store(true, Ordering::Relaxed);
 }
 
-/// Whether the user asked this process to end. Work that is in nobody's way, such as reading a file, is then given up.
+/// Whether the user asked this process to end. Work that can safely be abandoned, such as reading a file, then ends
+/// early.
 pub fn is_asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }

@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-/// Environment variables with the number of started processes, of Open MPI, MPICH and Slurm's `srun`. A script of
-/// `sbatch` does not have the last one.
+/// Environment variables with the number of started processes, of Open MPI, MPICH and Slurm's `srun`. Slurm does not
+/// set the last one for a script of `sbatch`.
 const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
 /// Environment variables with the index of this process on its machine.
 const LOCAL_RANKS: [&str; 3] = [
@@ -65,7 +65,7 @@ impl std::error::Error for NotJoined {}
 ///
 /// # Errors
 ///
-/// If there are several processes and they cannot be connected.
+/// Returns an error if there are several processes and they cannot be connected.
 pub fn join() -> Result<Option<Membership>, NotJoined> {
     match started() {
         0 | 1 => Ok(None),
@@ -184,7 +184,7 @@ impl Team {
     }
 }
 
-/// Number of bytes per message, because MPI counts in 32 bits.
+/// Maximum number of bytes per message, because MPI counts in 32 bits.
 #[cfg(feature = "mpi")]
 const MOST: usize = 1 << 30;
 
@@ -231,7 +231,7 @@ impl Team {
         }
     }
 
-    /// Replaces `values` by their sum over all processes, equal to the bit in all of them.
+    /// Replaces `values` by their sum over all processes, identical to the bit in all of them.
     pub fn sum(&self, values: &mut [f32]) {
         use mpi::collective::SystemOperation;
         use mpi::traits::CommunicatorCollectives;

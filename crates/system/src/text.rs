@@ -37,7 +37,7 @@ pub fn counted(count: impl Display, one: &str) -> String {
     format!("{count} {several}")
 }
 
-/// The text with very long numbers in a short form: `1e308` in place of a 1 with 308 zeros.
+/// Returns `text` with very long numbers in a short form: `1e308` in place of a 1 with 308 zeros.
 pub fn short_numbers(text: &str) -> String {
     let is_of_number = |c: char| c.is_ascii_digit() || c == '.';
     let mut short = String::with_capacity(text.len());

@@ -27,7 +27,7 @@ pub mod files {
     ///
     /// # Errors
     ///
-    /// I/O errors.
+    /// Returns I/O errors.
     pub fn replace_directory(new: &Path, old: &Path) -> Result<()> {
         #[cfg(any(target_os = "linux", target_os = "macos"))]
         {
@@ -46,7 +46,7 @@ pub mod files {
     ///
     /// # Errors
     ///
-    /// The error that writing would give.
+    /// Returns the error that writing would give.
     pub fn check_writable(path: &Path) -> Result<()> {
         use rustix::fs::Access;
         // Files in a directory can be opened only with the right to pass through it.
@@ -58,11 +58,11 @@ pub mod files {
         Ok(rustix::fs::access(path, Access::WRITE_OK | through)?)
     }
 
-    /// Opens a pipe for writing. A pipe that nobody reads is an error; other programs would wait for a reader.
+    /// Opens a pipe for writing. Fails if no program reads the pipe, instead of waiting for a reader.
     ///
     /// # Errors
     ///
-    /// I/O errors.
+    /// Returns I/O errors.
     pub fn open_pipe(path: &Path) -> Result<std::fs::File> {
         use rustix::fs::{Mode, OFlags};
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -76,12 +76,12 @@ pub mod files {
         Ok(file.into())
     }
 
-    /// Whether this error means that the symbolic links of a path lead round in a circle.
+    /// Whether this error means that the symbolic links of a path form a loop.
     pub fn is_link_loop(error: &Error) -> bool {
         error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
     }
 
-    /// Whether this error of a lock means that the file system has no locks.
+    /// Whether this locking error means that the file system has no locks.
     pub fn has_no_locks(error: &Error) -> bool {
         error.raw_os_error() == Some(rustix::io::Errno::NOLCK.raw_os_error())
             || error.kind() == ErrorKind::Unsupported
@@ -118,7 +118,7 @@ pub mod process {
         pid.is_some_and(found)
     }
 
-    /// Keeps Ctrl-C from the process that `command` starts.
+    /// Keeps Ctrl-C from reaching the process that `command` starts.
     pub fn in_own_group(command: &mut Command) {
         command.process_group(0);
     }
@@ -154,12 +154,12 @@ pub mod signals {
     /// The signal of a write beyond the file size limit. signal-hook has no name for it.
     const SIGXFSZ: i32 = Signal::XFSZ.as_raw();
 
-    /// Calls `stop` with the number of the signal, on its own thread, at Ctrl-C, SIGTERM or SIGHUP. A signal that was
-    /// ignored at the start of the process, as under `nohup`, stays ignored.
+    /// Calls `stop` with the number of the signal, on a separate thread, at each Ctrl-C, SIGTERM or SIGHUP. A signal
+    /// that was ignored at the start of the process, as under `nohup`, stays ignored.
     ///
     /// # Errors
     ///
-    /// If the signals cannot be caught.
+    /// Returns an error if the signals cannot be caught.
     pub fn on_stop(stop: impl FnMut(i32) + Send + 'static) -> io::Result<()> {
         let mut signals = Signals::new(heard(&[SIGHUP, SIGINT, SIGTERM]))?;
         let thread = thread::Builder::new().name("signals".into());
@@ -167,15 +167,15 @@ pub mod signals {
         Ok(())
     }
 
-    /// Calls `suspended(true)` on its own thread before SIGTSTP stops the process, and `suspended(false)` when the
-    /// process continues. Also calls `suspended(true)` before SIGQUIT ends the process. Measures the time for which
-    /// the process is [`stopped`].
+    /// Calls `suspended(true)` on a separate thread before SIGTSTP stops the process, and `suspended(false)` when the
+    /// process continues. Also calls `suspended(true)` before SIGQUIT ends the process. Measures the time for which the
+    /// process is [`stopped`].
     ///
     /// As by default, SIGTSTP does not stop a process that no shell can continue, or that receives SIGCONT first.
     ///
     /// # Errors
     ///
-    /// If the signal cannot be caught.
+    /// Returns an error if the signal cannot be caught.
     pub fn on_suspension(mut suspended: impl FnMut(bool) + Send + 'static) -> io::Result<()> {
         measure_stops()?;
         let mut signals = Signals::new(heard(&[SIGTSTP, SIGQUIT, SIGCONT]))?;
@@ -211,7 +211,7 @@ pub mod signals {
     /// Whether a SIGCONT arrived whose stop is not in `STOPPED` yet.
     static CONTINUED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-    /// Time for which SIGTSTP or SIGSTOP stopped the process, since the call of [`on_suspension`].
+    /// Returns the time for which SIGTSTP or SIGSTOP stopped the process, since the call of [`on_suspension`].
     pub fn stopped() -> Duration {
         let is_being_measured = || {
             let continued = CONTINUED.get();
@@ -253,19 +253,19 @@ pub mod signals {
         Ok(())
     }
 
-    /// Turns a write beyond the file size limit (`ulimit -f`) into an error. By default, it ends the process.
+    /// Turns a write beyond the file size limit (`ulimit -f`) into an error. By default, such a write ends the process.
     pub fn large_files_are_errors() {
         signal_hook::flag::register(SIGXFSZ, Arc::default()).ok();
     }
 
-    /// Removes the signals that this process ignores.
+    /// Returns `signals` without those that this process ignores.
     fn heard(signals: &[i32]) -> Vec<i32> {
         let ignored = ignored();
         let is_heard = |signal: &i32| ignored & (1 << (signal - 1)) == 0;
         signals.iter().copied().filter(is_heard).collect()
     }
 
-    /// The signals that this process ignores, one bit each. Known on Linux only; elsewhere zero.
+    /// Returns the signals that this process ignores, one bit each. Known on Linux only; elsewhere zero.
     fn ignored() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -300,9 +300,11 @@ pub mod terminal {
     }
 
     impl Keys {
+        /// Prepares to wait for keys.
+        ///
         /// # Errors
         ///
-        /// If standard input cannot be polled.
+        /// Returns an error if standard input cannot be polled.
         pub fn new() -> io::Result<Self> {
             let poll = Poll::new()?;
             let stdin = io::stdin().as_raw_fd();
@@ -318,7 +320,7 @@ pub mod terminal {
         ///
         /// # Errors
         ///
-        /// If the terminal is gone.
+        /// Returns an error if the terminal is gone.
         pub fn wait(
             &mut self,
             time: Duration,

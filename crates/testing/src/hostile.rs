@@ -112,7 +112,7 @@ pub fn corrupted(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 }
 
 /// Makes one to four random changes to one of `good`. A change flips bits, removes, repeats or exchanges pieces, takes
-/// a piece from another of `good`, or replaces a number by an extreme one.
+/// a piece from another of `good`, or replaces a number with an extreme one.
 pub fn mutant(good: &[&[u8]], numbers: &mut Numbers) -> Vec<u8> {
     let mut bad = numbers.of(good).to_vec();
     for _ in 0..=numbers.below(4) {

@@ -73,7 +73,7 @@ pub fn run(command: &mut Command) -> Output {
     end(command.stderr(Stdio::piped()).spawn().unwrap())
 }
 
-/// The longest wait for a program, also on a slow and busy machine.
+/// The longest wait for a program, even on a slow and busy machine.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Waits for the end of a program, and reads its remaining output.
@@ -148,7 +148,7 @@ pub fn fails(command: &mut Command, code: i32, says: &[&str]) {
     }
 }
 
-/// Wraps `command` in a shell, after `first`, such as a limit or a trap, without input.
+/// Wraps `command` in a shell that first runs `first`, such as a limit or a trap. The command gets no input.
 pub fn in_shell(first: &str, command: &Command) -> Command {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     // The shell itself receives signals, unless `first` says otherwise.

@@ -51,7 +51,8 @@ pub struct Case {
     pub statistics: BTreeMap<String, TensorData>,
 }
 
-/// Reads the fixtures of the repository, or those in the directory that the environment variable `ZOO_FIXTURES` names.
+/// Reads the fixtures of the repository, or the files in the directory that the environment variable `ZOO_FIXTURES`
+/// names.
 pub fn cases() -> Vec<Case> {
     let directory = std::env::var_os("ZOO_FIXTURES")
         .map_or_else(|| root().join("tests/fixtures"), PathBuf::from);
@@ -72,7 +73,7 @@ pub fn read_directory(directory: &Path) -> Result<Vec<Case>, String> {
     paths.iter().map(case).collect()
 }
 
-/// Translates a name and a tensor of the reference to the zoo's. One can become several, or none.
+/// Translates a name and a tensor of the reference to the zoo's. A tensor can become several, or none.
 pub type Translate = Box<dyn Fn(&str, TensorData) -> Vec<(String, TensorData)>>;
 
 impl Case {

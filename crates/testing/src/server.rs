@@ -13,12 +13,12 @@ use crate::program::{ends, signal, zoo};
 /// A process of `residual-zoo serve`, which ends when it is dropped.
 pub struct Server {
     child: Child,
-    /// The port at 127.0.0.1.
+    /// The port on 127.0.0.1.
     pub port: u16,
 }
 
 impl Server {
-    /// Serves the run in `directory` at a free port.
+    /// Serves the run in `directory` on a free port.
     pub fn start(directory: &Path, arguments: &[&str]) -> Self {
         let mut command = zoo("serve");
         command.arg(directory).args(["--port", "0"]).args(arguments);

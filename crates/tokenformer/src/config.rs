@@ -30,9 +30,9 @@ pub enum Normalization {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tau {
-    /// For queries, keys, values and the output.
+    /// τ of queries, keys, values and the output.
     pub attn: f64,
-    /// For the feed-forward network.
+    /// τ of the feed-forward network.
     pub ffn: f64,
 }
 
@@ -93,8 +93,8 @@ pub struct TokenFormerConfig {
     /// τ; [`tau`](Self::tau) gives the default. A grown model keeps the τ of the smaller model.
     pub tau: Option<Tau>,
     /// Numbers of pairs to add to `n_attn` and `n_ffn` for tuning (section 5). Only these pairs are trained; all other
-    /// weights and τ stay. New keys are zero, so tuning begins with the function of the model; new values are drawn
-    /// like others. Parameter counts then omit the frozen parameters. The paper has no such experiment.
+    /// weights and τ are frozen. New keys are zero, so tuning starts from the function of the model. New values are
+    /// drawn like other values. Parameter counts then omit the frozen parameters. The paper has no such experiment.
     pub added: Option<Added>,
     /// Rank of LoRA (Hu et al., "LoRA: low-rank adaptation of large language models", 2021), for tuning instead of
     /// `added`. Keys and values get low-rank corrections, initially zero, and only these are trained.
@@ -189,7 +189,7 @@ impl TokenFormerConfig {
     ///
     /// # Errors
     ///
-    /// If there would be fewer pairs than now.
+    /// Returns an error if a number of pairs would decrease.
     pub fn grown(&self, n_attn: usize, n_ffn: usize) -> Result<Self, ConfigError> {
         let sizes = [
             ("n_attn", self.n_attn(), n_attn),
@@ -377,7 +377,7 @@ impl Architecture for TokenFormerConfig {
         check::positive("norm_eps", self.norm_eps)?;
         if let Some(mup) = &self.mup {
             if self.init != Init::Width {
-                let problem = "is set, but the start is that of `mup`; leave one out";
+                let problem = "is set, but `mup` sets the initial weights; leave one out";
                 return Err(ConfigError::new("init", problem));
             }
             let TokenFormerBase {
@@ -521,10 +521,10 @@ impl Transfer for TokenFormerConfig {
         })
     }
 
-    /// Appends key-value pairs (eqs. 12, 13) with zero keys. New values stay as drawn: if they were zero too, new
-    /// pairs would get no gradient.
+    /// Appends key-value pairs (eqs. 12, 13) with zero keys. New values are drawn: if they were zero too, new pairs
+    /// would get no gradient.
     ///
-    /// Keeps the added pairs and the corrections of LoRA if the smaller model has some, else uses fresh ones. Their
+    /// Keeps the added pairs and the corrections of LoRA if the smaller model has them, else uses fresh ones. Their
     /// number cannot change.
     fn grow(
         &self,

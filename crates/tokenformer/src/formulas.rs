@@ -1,6 +1,6 @@
 //! Costs in the TokenFormer paper: Table 3 as printed, and counted exactly.
 //!
-//! Parameters are those of the layers, without embeddings. FLOPs are for all layers on a sequence of T tokens. The
+//! Parameter counts are for the layers, without embeddings. FLOPs are for all layers on a sequence of T tokens. The
 //! table calls them training FLOPs, but 2 per parameter and token is the forward pass alone. The last item of the
 //! table, 2 n_vocab d for the unembedding, is per token and not part of the total.
 
@@ -62,8 +62,7 @@ pub fn transformer_params(n_layer: usize, width: usize) -> usize {
     12 * n_layer * width * width
 }
 
-/// FLOPs of a transformer on `time` tokens, 2 N T + 4 n_layer d_model T² (Table 3). The exact count is
-/// the same.
+/// FLOPs of a transformer on `time` tokens, 2 N T + 4 n_layer d_model T² (Table 3). The exact count is the same.
 pub fn transformer_flops(n_layer: usize, width: usize, time: usize) -> usize {
     flops(transformer_params(n_layer, width), n_layer, width, time)
 }

@@ -21,11 +21,11 @@ pub enum GrowError {
 /// pairs (eqs. 12, 13). Returns the grown model and its config. The new keys are zero and τ stays, so the logits stay
 /// the same.
 ///
-/// With the softmax normalization they change, because a score of zero has weight e⁰.
+/// With the softmax normalization, the logits change, because a score of zero has weight e⁰.
 ///
 /// # Errors
 ///
-/// If there would be fewer pairs than now, or if the model was built from another config.
+/// Returns an error if a number of pairs would decrease, or if the model was built from another config.
 pub fn grow<B: Backend>(
     model: &TokenFormer<B>,
     config: &TokenFormerConfig,

@@ -10,7 +10,7 @@ use crate::{Added, Normalization, Tau, TokenFormerConfig};
 /// Errors of merging two models.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MergeError {
-    /// The configs do not fit.
+    /// The configs cannot be merged.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A tensor that must be equal in both models differs.
@@ -36,16 +36,17 @@ pub type Weighted<'a> = (&'a TokenFormerConfig, &'a Tensors);
 /// `value_scale`. Tables and norms must be equal.
 ///
 /// τ becomes √(τ_a² + τ_b²), or τ_a + τ_b for normalizations with the default τ = n. By default, this is the τ of
-/// `n_a + n_b` pairs. τ_a and τ_b come from the weights. If the scores of both models have the same size relative to
-/// τ, ‖A‖ / τ_a = ‖B‖ / τ_b, each Pattention is exactly s times the sum of both. With ε = 0, a model merged with
-/// itself with s = ½ is the same function.
+/// `n_a + n_b` pairs. τ_a and τ_b come from the weights. If the scores of both models have the same size relative to τ,
+/// ‖A‖ / τ_a = ‖B‖ / τ_b, each Pattention is exactly s times the sum of both. With ε = 0 and s = ½, a model merged with
+/// itself is the same function.
 ///
-/// Two models that were tuned from one model share its pairs. Then only their added pairs are joined, and τ stays.
+/// Two models that were tuned from one model share its pairs. Then only their added pairs are joined, and τ stays the
+/// same.
 ///
 /// # Errors
 ///
-/// If the models differ in more than their numbers of pairs, if tables differ, or if `value_scale` is 0 or not finite
-/// as f32.
+/// Returns an error if the models differ in more than their numbers of pairs, if tables differ, or if `value_scale` is
+/// 0 or not finite as f32.
 pub fn merge(
     (a, a_weights): Weighted,
     (b, b_weights): Weighted,
@@ -209,7 +210,7 @@ fn merged_config(
 
 impl TokenFormerConfig {
     /// Turns the added pairs of a tuned model into ordinary pairs, or adds the corrections of LoRA to its pairs. The
-    /// function of the model and τ stay.
+    /// function of the model and τ stay the same.
     pub fn absorb(&self, mut weights: Tensors) -> (Self, Tensors) {
         if self.lora.is_some() {
             let own: Vec<String> = weights
@@ -262,7 +263,7 @@ impl TokenFormerConfig {
 
 /// Returns the added pairs among `weights`, such as the pairs for one task.
 /// [`params::import_some`](residual_zoo_core::params::import_some) puts them into another model of the same config,
-/// which then does that task; all other weights stay.
+/// which then does that task; all other weights stay the same.
 pub fn added(weights: &Tensors) -> Tensors {
     let added = weights.iter().filter(|(name, _)| name.contains(".added."));
     added

@@ -16,7 +16,7 @@ pub struct Pattention<B: Backend> {
     pub(crate) keys: Param<Tensor<B, 2>>,
     /// V_P, `[n, d_2]`.
     pub(crate) values: Param<Tensor<B, 2>>,
-    /// τ, `[1]`. It is not trained, and stays when n grows.
+    /// τ, `[1]`. It is not trained, and does not change when n grows.
     pub(crate) tau: Param<Tensor<B, 1>>,
     /// Additional pairs for tuning; if present, only they are trained.
     pub(crate) added: Option<Pairs<B>>,
@@ -134,7 +134,7 @@ impl<B: Backend> Pattention<B> {
             .unwrap_or_else(|a| self.theta_plain(widen(plain("Θ", a))))
     }
 
-    /// [`theta`](Self::theta), term by term.
+    /// The plain form of [`theta`](Self::theta), term by term.
     pub(crate) fn theta_plain(&self, a: Tensor<B, 3>) -> Tensor<B, 3> {
         let tau = self.tau.val().unsqueeze();
         match self.normalization {
@@ -164,11 +164,11 @@ impl<B: Backend> Pattention<B> {
     }
 }
 
-/// ‖a‖₂ of each row. A row of zeros has 0, with a gradient of zero.
+/// ‖a‖₂ of each row. A row of zeros has norm 0 and gradient 0.
 fn l2_norm<B: Backend>(a: &Tensor<B, 3>) -> Tensor<B, 3> {
     let squares = (a.clone() * a.clone()).sum_dim(2);
     let zero = squares.clone().equal_elem(0.0);
-    // The 1 keeps the root differentiable if the result is not used.
+    // The 1 keeps the root differentiable where its result is discarded.
     squares
         .mask_fill(zero.clone(), 1.0)
         .sqrt()

@@ -7,7 +7,7 @@ use residual_zoo_core::{Architecture, ConfigError, NormParams};
 
 use crate::{Position, TokenFormerConfig};
 
-/// Errors of weights from a transformer.
+/// Errors of [`from_transformer`].
 #[derive(Debug, thiserror::Error)]
 pub enum PretrainedError {
     /// The config is invalid.
@@ -26,7 +26,7 @@ pub enum PretrainedError {
         /// The shape of the weight.
         found: Vec<usize>,
     },
-    /// The number of pairs in the attention does not match a transformer's.
+    /// The number of attention pairs is not the width.
     #[error("is {found}, but a transformer of width {width} gives {width} pairs; set it to that")]
     Pairs {
         /// `n_attn` of the config.
@@ -46,9 +46,9 @@ impl From<PretrainedError> for ConfigError {
     }
 }
 
-/// Makes the parameters of a TokenFormer of `config` from those of a pre-norm transformer, named as GPT-2's in the
-/// zoo. The attention has as many pairs as hidden dimensions, the feed-forward network as many as hidden units
-/// (section 3.2, "Architecture Configurations").
+/// Makes the parameters of a TokenFormer of `config` from the parameters of a pre-norm transformer, which have the
+/// names of GPT-2 in the zoo. Attention has one pair per hidden dimension, and the feed-forward network one per hidden
+/// unit (section 3.2, "Architecture Configurations").
 ///
 /// The feed-forward network becomes K_P = W_1ᵀ, V_P = W_2, so Θ replaces gelu. A projection W becomes K_P = I, V_P =
 /// W. For queries, keys and values, ‖X‖₂ = √d = τ after the norm, so eq. 5 multiplies by 1 and only gelu remains. The
@@ -60,7 +60,7 @@ impl From<PretrainedError> for ConfigError {
 ///
 /// # Errors
 ///
-/// If the config is invalid, or a weight is missing or has the wrong shape.
+/// Returns an error if the config is invalid, or if a weight is missing or has the wrong shape.
 pub fn from_transformer(
     config: &TokenFormerConfig,
     transformer: &BTreeMap<String, TensorData>,

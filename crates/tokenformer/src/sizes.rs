@@ -2,7 +2,8 @@
 
 use crate::TokenFormerConfig;
 
-/// The models of Table 8. Pairs are the number in each of Q, K, V and O, then in the feed-forward network:
+/// The models of Table 8. The column of pairs has the number in each of Q, K, V and O, then the number in the
+/// feed-forward network:
 ///
 /// | constructor | L | d | heads | pairs | reported | parameters of the layers | with the token table |
 /// |---|---|---|---|---|---|---|---|
@@ -24,7 +25,7 @@ use crate::TokenFormerConfig;
 /// context is 1024. Learned positions add 1024 d, so `m150().cost(50_304).params.total()` is
 /// 152,666,112. Rotary positions add nothing, and `affine_final_norm` adds 2d.
 ///
-/// The last four are the layers of the paper's vision models, which read images by the patch embeddings of
+/// The last four rows are the layers of the paper's vision models, which read images through the patch embeddings of
 /// `residual-zoo-vit`.
 impl TokenFormerConfig {
     fn sized(n_layer: usize, width: usize, n_attn: usize, n_ffn: usize, n_head: usize) -> Self {

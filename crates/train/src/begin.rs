@@ -18,7 +18,7 @@ use crate::{FirstWeights, RunOptions, Trainer};
 pub(crate) struct First {
     /// The BLAKE3 hash of the weights.
     weights: String,
-    /// The changes of the model from that run.
+    /// The differences of the model from the model of that run.
     changes: Vec<String>,
 }
 
@@ -53,8 +53,8 @@ pub(crate) fn begin<B: AutodiffBackend, C: ModelConfig>(
     })
 }
 
-/// Loads the weights of a checkpoint of `run`, and its moments if `by` says so. Returns notes for the user, and the
-/// origin of the weights.
+/// Loads the weights of a checkpoint of `run`, and its moments if `by` asks for them. Returns notes for the user, and
+/// the origin of the weights.
 pub(crate) fn start_from<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     (run, choice): (&Path, Choice),

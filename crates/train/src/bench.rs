@@ -42,7 +42,7 @@ pub struct StepTime {
     pub flops_per_second: f64,
     /// Number of parameters of the model.
     pub parameters: usize,
-    /// The operations that ran in their plain form, for which the backend has no fast one.
+    /// The operations that ran in their plain form, because the backend has no fast form of them.
     #[serde(default)]
     pub plain: Vec<String>,
 }
@@ -103,9 +103,9 @@ fn best_rate(measure: impl Fn(usize) -> (f64, f64), sizes: &[usize]) -> f64 {
     best
 }
 
-/// Times `steps` optimizer steps of one micro-batch each, and as many steps in parts, in turn. The `warmup` steps before
-/// them, in which kernels are compiled and tuned, are not measured. With the environment variable
-/// `RESIDUAL_ZOO_PROFILE=FILE`, one more step is recorded there ([`profile`]).
+/// Times `steps` optimizer steps of one micro-batch each, which alternate with as many steps that are timed part by
+/// part. The `warmup` steps before them, in which kernels are compiled and tuned, are not measured. With the
+/// environment variable `RESIDUAL_ZOO_PROFILE=FILE`, one more step is recorded in this file ([`profile`]).
 ///
 /// # Errors
 ///
@@ -124,8 +124,8 @@ pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
         trainer.step()?;
         unless_stopped()?;
     }
-    // A GPU works on one part while the next is prepared, unless something waits between them. So whole steps are
-    // timed by themselves.
+    // A GPU works on one part while the next is prepared, unless something waits between them. So whole steps are timed
+    // separately.
     let (mut whole, mut times) = (Vec::new(), Vec::new());
     let (timed, plain) = recorded(|| {
         for _ in 0..steps {

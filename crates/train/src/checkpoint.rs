@@ -103,12 +103,12 @@ impl State {
     }
 }
 
-/// Writes a checkpoint of `trainer` to `directory`, which appears only when it is complete. Anything that stands there
-/// is renamed.
+/// Writes a checkpoint of `trainer` to `directory`, which appears only when it is complete. Anything that is already
+/// there is renamed.
 ///
 /// # Errors
 ///
-/// I/O errors.
+/// Returns I/O errors.
 pub fn save<B: AutodiffBackend, C: ModelConfig>(
     trainer: &Trainer<B, C>,
     journal: &Journal,
@@ -117,8 +117,8 @@ pub fn save<B: AutodiffBackend, C: ModelConfig>(
     save_if(trainer, journal, directory, false, || Ok(())).map(drop)
 }
 
-/// Like [`save`], but `replaces` an existing checkpoint. Calls `check` when everything is written, just before the
-/// directory appears. Returns the new path of what else stood there, if there was anything.
+/// Like [`save`], but deletes an existing checkpoint if `replaces` is true. Calls `check` when everything is written,
+/// just before the directory appears. If anything was renamed, returns its new path.
 pub(crate) fn save_if<B: AutodiffBackend, C: ModelConfig>(
     trainer: &Trainer<B, C>,
     journal: &Journal,

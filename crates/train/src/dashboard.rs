@@ -129,7 +129,7 @@ pub(crate) struct About<'a> {
     pub seed: u64,
     /// The run directory.
     pub directory: &'a Path,
-    /// The step at which it starts or continues, and its last step.
+    /// The step at which the run starts or continues, and its last step.
     pub steps: (usize, usize),
     /// The unit that the model reads.
     pub unit: Unit,
@@ -213,7 +213,7 @@ impl Dashboard {
     /// Opens a dashboard. It sets `stop` when the user asks to stop.
     pub(crate) fn open(display: Display, about: &About, stop: &Interrupter) -> Self {
         let (start, total_steps) = about.steps;
-        // A run that has ended is not worth opening the dashboard.
+        // A run without steps left is not worth opening the dashboard for.
         let display = match display {
             Display::Terminal if start >= total_steps => Display::Log,
             display => display,
@@ -351,7 +351,7 @@ pub fn describe_loss(loss: f64, accuracy: Option<f64>, unit: Unit) -> String {
     }
 }
 
-/// Adds the step to a loss that [`describe_loss`] describes, before what is in brackets: a narrow terminal cuts the end.
+/// Inserts the step into a text of [`describe_loss`], before the parentheses, because a narrow terminal cuts the end.
 pub fn at_step(loss: &str, step: usize) -> String {
     match loss.split_once(" (") {
         Some((loss, more)) => format!("{loss} at step {step} ({more}"),

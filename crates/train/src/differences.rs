@@ -1,4 +1,4 @@
-//! The differences between two configs, field by field, in the words of a file.
+//! The differences between two configs, field by field, in the syntax of a config file.
 
 use std::collections::BTreeSet;
 
@@ -103,7 +103,7 @@ fn compare(path: &str, before: &Value, now: &Value, found: &mut Vec<String>) {
 
 type Fields = serde_json::Map<String, Value>;
 
-/// The name and the content of a variant, if the fields are one.
+/// The name and the content of a variant, if the fields are the JSON form of a variant.
 fn variant(fields: &Fields) -> Option<(&String, &Value)> {
     let only = fields.iter().next().filter(|_| fields.len() == 1);
     only.filter(|(name, _)| name.starts_with(char::is_uppercase))

@@ -172,8 +172,8 @@ impl<B: AutodiffBackend> Optimizer<B> {
     ///
     /// # Errors
     ///
-    /// Returns an error if a state has another shape than its parameter, or belongs to no parameter of `model`. The
-    /// optimizer is then unchanged.
+    /// Returns an error if the shape of a state differs from its parameter's, or if a state belongs to no parameter of
+    /// `model`. The optimizer is then unchanged.
     pub fn import<M: Module<B>>(
         &mut self,
         model: &M,
@@ -245,7 +245,7 @@ struct Taken<B: AutodiffBackend> {
 }
 
 /// Takes the parameters that have a gradient out of a model, so that a step can change them in place. In the model,
-/// single numbers stand for them.
+/// tensors of one element take their place.
 struct Take<'a, B: AutodiffBackend> {
     optimizer: &'a mut Optimizer<B>,
     /// The constants of each parameter.

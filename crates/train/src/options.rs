@@ -39,7 +39,7 @@ pub struct RunOptions {
     /// The processes that train the run together, if there are several. This process leads them.
     pub team: Option<Team>,
     /// Whether a run that has lost rows of its metrics is refused, because its rows are compared. Otherwise, a note
-    /// reports the loss.
+    /// reports the lost rows.
     pub needs_all_rows: bool,
 }
 

@@ -112,7 +112,7 @@ pub(crate) fn check<B: AutodiffBackend, C: ModelConfig>(
 
 /// The result of comparing a run with its present start.
 struct Compared {
-    /// The losses of rows at earlier starts.
+    /// Reports of rows that were lost before earlier starts.
     lost_before: Vec<String>,
     /// The present start.
     start: Start,
@@ -264,7 +264,7 @@ fn set_aside(newest: Option<&Newest>) -> Result<Vec<String>, Error> {
         .collect()
 }
 
-/// Refuses a checkpoint whose state is of another step than its name.
+/// Refuses a checkpoint whose name and state have different steps.
 fn check_step(path: &Path, step: usize) -> Result<(), Error> {
     match checkpoint::step_of(path) == Some(step) {
         true => Ok(()),
@@ -325,12 +325,12 @@ fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<()
     Err(differs.then("; ", Remedy::AnotherRun))
 }
 
-/// The same path for all spellings of it.
+/// Resolves a path, so that all its spellings become equal.
 fn absolute(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or(path.into())
 }
 
-/// Notes values that are not trained and were taken from a run in place of the config.
+/// Returns a note on values that are not trained and were taken from a run instead of the config.
 pub(crate) fn kept_note(kept: &[String], run: &Path) -> Option<String> {
     let first = kept.first()?;
     let first = match kept.len() {
@@ -343,8 +343,8 @@ pub(crate) fn kept_note(kept: &[String], run: &Path) -> Option<String> {
     ))
 }
 
-/// Returns the config of a run that may continue, with the precision that it was trained in. Earlier versions wrote `F32`
-/// on Burn's backend for CUDA, where products are in TF32.
+/// Returns the config of a run that may continue, with the precision in which it was trained. Earlier versions wrote
+/// `F32` on Burn's backend for CUDA, where products are in TF32.
 pub(crate) fn in_its_precision<B: AutodiffBackend, C: ModelConfig>(
     mut config: RunConfig<C>,
     options: &RunOptions,

@@ -1,5 +1,5 @@
 //! Training of one run by several processes. Each computes the gradients of its share of the micro-batches of a step,
-//! and all update the same weights by the sum.
+//! and all update the same weights with the sum.
 //!
 //! The leader runs [`run`](crate::run) as if it were alone, and keeps the run directory. The other processes [`follow`]
 //! it.
@@ -91,7 +91,7 @@ pub fn start<C: ModelConfig>(team: Team) -> Option<Start<C>> {
 ///
 /// # Errors
 ///
-/// Returns an error if this process has other data than the leader, and the errors of [`Trainer::new`].
+/// Returns an error if the data of this process differ from the leader's, and the errors of [`Trainer::new`].
 pub fn follow<B: AutodiffBackend, C: ModelConfig>(
     team: Team,
     start: Start<C>,
@@ -209,7 +209,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     }
 
     /// The rank of the process that updates each parameter. In order of size, largest first, each parameter goes to the
-    /// process with the fewest numbers.
+    /// process that has the fewest values so far.
     fn owners(&self) -> HashMap<ParamId, usize> {
         let size = self.team.map_or(1, |team| team.size());
         let count = |parameter: &ParamInfo| parameter.shape.iter().product::<usize>();
@@ -243,7 +243,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     ///
     /// # Errors
     ///
-    /// Returns I/O errors, also of other processes.
+    /// Returns I/O errors, including errors of other processes.
     pub(crate) fn save_moments(&self, directory: &Path) -> Result<usize, Error> {
         let Some(team) = self.sharing() else {
             let moments = self.optimizer.export(self.model());

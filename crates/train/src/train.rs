@@ -29,7 +29,7 @@ use crate::{RunOptions, Summary, Trainer, Validation};
 
 /// Trains the model of `config` on `corpus`. Starts a new run, or continues the run in the directory.
 ///
-/// A run continues from its newest good checkpoint. It gives the same rows and weights as an uninterrupted run, to the
+/// A run continues from its newest good checkpoint. It gives the same rows and weights as an uninterrupted run, bit for
 /// bit on deterministic backends. Model, training, data and backend must be the same. Only the number of steps may be
 /// larger, and activations and moments may be kept in another way.
 ///
@@ -121,7 +121,7 @@ struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
     /// The last checkpoint.
     saved: Option<PathBuf>,
     /// Whether the last checkpoint has everything that was logged at its step. If a run was stopped in a validation or
-    /// sample, its checkpoint is from before.
+    /// sample, its checkpoint was written before that work.
     is_saved: bool,
     saves: Saves,
 }
@@ -203,7 +203,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     }
 
     /// Looks at the files of the run once more: another program may have changed them during the last checkpoint, or
-    /// deleted this.
+    /// deleted the checkpoint.
     fn look_back(&mut self) -> Result<(), Error> {
         let checked = self.directory.sync(&self.rows);
         self.show_notes();
@@ -334,7 +334,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     }
 
     /// Logs, validates, samples and saves, each if it is due after this step. Returns whether everything was done. If
-    /// the run is stopped before, nothing is written.
+    /// the run is stopped before the end, nothing is written.
     fn pause(&mut self, last: bool) -> Result<bool, Error> {
         let train = &self.trainer.config.train;
         let step = self.trainer.progress.step;
@@ -514,7 +514,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     fn tolerate(&mut self, result: Result<(), Error>) -> Result<(), Error> {
         let continues = self.trainer.config.train.on_disk_error == OnDiskError::Continue;
         match result {
-            // A vanished directory or lock does not return.
+            // A vanished directory or lock does not come back.
             Err(error)
                 if continues && !matches!(error, Error::Vanished(_) | Error::Unlocked(_)) =>
             {

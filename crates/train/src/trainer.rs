@@ -214,8 +214,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         self.model = Some(model);
     }
 
-    /// Makes one step. If the loss or gradients are not finite, the step is skipped: weights and moments
-    /// stay unchanged. It still counts as a step, so the next one has other data.
+    /// Makes one step. If the loss or gradients are not finite, the step is skipped: weights and moments stay
+    /// unchanged. It still counts as a step, so the next step has other data.
     ///
     /// # Errors
     ///

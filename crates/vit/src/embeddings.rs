@@ -132,8 +132,8 @@ pub struct PatchEmbeddings<B: Backend> {
 }
 
 impl<B: Backend> PatchEmbeddings<B> {
-    /// Draws E from N(0, 1 / (channels · size · size)), so that patches of pixels of variance 1 have variance 1. The
-    /// class token and the positions are drawn like the tables of a model of text with these `options`, and W like its
+    /// Draws E from N(0, 1 / (channels · size · size)), so that pixels of variance 1 give embeddings of variance 1. The
+    /// class token and the positions are drawn like the tables of a language model with these `options`, and W like its
     /// unembedding. b and c are zero.
     pub fn new(
         patches: &Patches,
@@ -170,7 +170,7 @@ impl<B: Backend> PatchEmbeddings<B> {
     }
 
     /// Cuts images `[batch, channels, height, width]` into the values of patches
-    /// `[batch, patches, channels · size · size]`, row by row of patches.
+    /// `[batch, patches, channels · size · size]`, in row order.
     pub(crate) fn cut(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {
         let [batch, channels, height, width] = images.dims();
         let size = self.size;

@@ -42,24 +42,25 @@ pub const PAPERS: [Paper; 5] = [
             "After the same tokens, the RMT's loss is between 0.039 lower and 0.001 higher per character (95 %\n  \
              interval): undecided. The paper reports 0.11 per token, about four characters, for models 2,000\n  \
              times larger.",
-            "In `zero_shot`, whose 512 tokens are parts of words, the RMT ends 0.18 lower per token.",
-            "At the same FLOPs, the larger two of four RMTs cannot be distinguished from transformers. They end\n  \
+            "In `zero_shot`, with a vocabulary of 512 parts of words, the RMT ends 0.18 lower per token.",
+            "At the same FLOPs, the two larger of four RMTs cannot be distinguished from transformers. They end\n  \
              0.010 ± 0.041 and 0.019 ± 0.040 lower.",
             "At the same FLOPs, the second RMT ends 0.125 ± 0.057 higher. The two seeds that chose its learning\n  \
-             rate ended at 2.20, and the eight seeds end at 2.41.",
-            "The smallest RMT has no transformer of so few FLOPs to compare with.",
+             rate ended at 2.20, but the eight seeds of the experiment end at 2.41.",
+            "The smallest RMT is not compared, because no transformer here has so few FLOPs.",
             "Of the variants of Table 10, the RMT has the lowest training loss here too. Only its lead over the\n  \
              depth-wise LSTM is decided.",
             "Hierarchical aggregation, in a form guessed from its parameters, ends 0.007 ± 0.003 below the\n  \
-             transformer. The paper has it above.",
+             transformer. In the paper, it ends above.",
             "The highway transformer, second in Table 10, cannot be distinguished from the transformer.",
             "The loss falls as the stream grows from 32 to 128. The sizes from 128 to 512 cannot be\n  \
              distinguished.",
             "On WikiText, after training on tiny shakespeare, the RMT needs 0.07 to 0.16 fewer bits per byte.\n  \
              This is a second run: in the first, characters absent from the training text masked the\n  \
              difference.",
-            "The best learning rate of a narrow model raises the loss of a model four times as wide. Without\n  \
-             μP, it costs 0.117 (RMT) and 0.396 (transformer). With μP, it costs 0.020 and 0.037.",
+            "A model four times as wide ends higher at the best learning rate of a narrow model than at its\n  \
+             own. Without μP, this costs 0.117 (RMT) and 0.396 (transformer). With μP, it costs 0.020 and\n  \
+             0.037.",
             "The tasks of Table 6 need larger models.",
         ],
     },
@@ -95,15 +96,15 @@ pub const PAPERS: [Paper; 5] = [
              0.004 higher per character.",
             "The paper reports gains of 0.054 to 0.066 per token. With four characters per token, these are\n  \
              0.013 to 0.017 per character, so the gains are smaller at this size.",
-            "In the paper, one more layer gains 0.020 per token, which is too little for these seeds to find.",
+            "In the paper, one more layer gains 0.020 per token, which is too little for these seeds to detect.",
             "On another machine, RW alone ended 0.012 ± 0.006 above the baseline with the same seeds. Here it\n  \
              ends 0.005 ± 0.007 above.",
             "RW+LR with rank 16 ends 0.010 ± 0.005 below RW. Rank 4 does so too (0.009 ± 0.005), so the pattern\n  \
              of Figure 3 does not appear. Rank 16 is at the level of the baseline.",
             "On a small ResNet, neither LAuReL nor one more layer can be distinguished from the baseline. The\n  \
              seeds differ by more than the gains that the paper reports for ResNet-50.",
-            "RW uses twice the softmax of two weights, which starts as the plain residual. The paper names the\n  \
-             softmax and the sigmoid.",
+            "RW uses twice the softmax of two weights, which is initially the plain residual. The paper names\n  \
+             the softmax and the sigmoid.",
         ],
     },
     Paper {
@@ -149,11 +150,12 @@ pub const PAPERS: [Paper; 5] = [
             "With the tokens of the last stage alone, a transformer from scratch is worse than the grown model,\n  \
              as the paper reports. The large TokenFormer from scratch, which the paper does not train, is worse\n  \
              too.",
-            "For the same FLOPs, the grown model is worse, which the paper does not compare. It ends 0.007 to\n  \
-             0.036 above the large TokenFormer from scratch, and 0.072 to 0.096 above a transformer.",
+            "For the same FLOPs, a comparison that the paper does not make, the grown model is worse. It ends\n  \
+             0.007 to 0.036 above the large TokenFormer from scratch, and 0.072 to 0.096 above a transformer.",
             "A TokenFormer from scratch is worse than a transformer, by 0.052 to 0.073.",
-            "Growing keeps the function. Growing twice on the same data lowers the loss by more than widening a\n  \
-             transformer twice. The transformer is 0.161 ahead at first, and stays ahead by 0.107.",
+            "Growing keeps the function of a TokenFormer. Growing twice on the same data lowers its loss by\n  \
+             more than widening twice lowers that of a transformer. The transformer is 0.161 ahead at first,\n  \
+             and still 0.107 ahead at the end.",
             "On new data, neither the grown nor the widened model gains from its size within 300 steps.",
             "Starting from the weights of a transformer saves training, but training the transformer further is\n  \
              better.",
@@ -164,10 +166,10 @@ pub const PAPERS: [Paper; 5] = [
              trained.",
             "New tokens that are tuned on another text end at the loss of LoRA with as many parameters. This is\n  \
              0.170 ± 0.015 above tuning all weights.",
-            "In one model with tokens tuned on the first text, these tokens raise the loss on that text from\n  \
-             2.03 to 2.86.",
-            "The initialisation of the authors' code is made for widths of 768 and more. With it, a TokenFormer\n  \
-             of width 64 ends 0.196 ± 0.024 higher.",
+            "Merging tokens tuned on another text with tokens tuned on the first text raises the loss on the\n  \
+             first text from 2.03 to 2.86.",
+            "The initialisation of the authors' code is designed for widths of 768 and more. With it, a\n  \
+             TokenFormer of width 64 ends 0.196 ± 0.024 higher.",
         ],
     },
     Paper {
@@ -195,18 +197,18 @@ pub const PAPERS: [Paper; 5] = [
         front: &[2],
         summary: &[
             "From block to block, the equations of the paper carry the hidden state, and its code carries the\n  \
-             output of a layer. If both were trained, a claim names the form.",
-            "α multiplies the carried value. It is printed before it is limited to 0 to 1, so it can be\n  \
+             output of a layer. If both forms were trained, a claim names the form.",
+            "α multiplies the carried value. Reports show it before it is clamped to [0, 1], so it can be\n  \
              negative.",
             "For the FLOPs of six ordinary layers, one recurrent layer ends between 0.015 below and 0.006 above\n  \
              them, with a fifth of their parameters. The tolerance of 0.01 for \"as good\" was added after the\n  \
              runs.",
-            "After the same tokens, which the paper does not compare, one recurrent layer is worse than one\n  \
-             ordinary layer, by 0.043 to 0.056.",
+            "After the same tokens, a comparison that the paper does not make, one recurrent layer is worse\n  \
+             than one ordinary layer, by 0.043 to 0.056.",
             "α goes to zero, as reported. The larger a fixed α, the higher the loss.",
             "After the same tokens, four stacked layers are better than one, by 0.077 to 0.089. They need 3.9\n  \
-             times the FLOPs. One layer ends lower with fewer FLOPs in `recurrent_shakespeare`. So this does\n  \
-             not contradict the paper, which finds no benefit in stacking.",
+             times the FLOPs. In `recurrent_shakespeare`, one layer ends lower than the four with fewer FLOPs.\n  \
+             So this does not contradict the paper, which finds no benefit in stacking.",
             "All seeds solve the copy over 256 tokens of noise, with and without the curriculum. The paper goes\n  \
              to 4096.",
             "The selective copy is not solved after 128,000 samples. The published code uses up to 25.6\n  \
@@ -251,29 +253,29 @@ pub const PAPERS: [Paper; 5] = [
         summary: &[
             "DenseFormer with twelve layers ends 0.019 ± 0.008 below the transformer. It also ends below a\n  \
              transformer of sixteen layers, which is worse than the one of twelve after so few tokens.\n  \
-             DenseFormer's size alone makes its FLOPs fewer than those of sixteen layers.",
+             DenseFormer needs fewer FLOPs than sixteen layers only because it is smaller.",
             "Attention residuals in eight blocks end 0.035 ± 0.010 below the plain residual. The full form,\n  \
              0.014 ± 0.017 below, cannot be distinguished from the plain residual. It ends above the blocks,\n  \
-             while the paper has it just below them.",
+             while in the paper it ends just below them.",
             "With twelve layers, value residuals cannot be distinguished from the transformer. With learned\n  \
-             weights, the loss is lower by 0.008 ± 0.008, and eight seeds find 0.011.",
-            "With learned weights, five of eight runs reach the final loss of the transformer sooner. The paper\n  \
-             saves 20 % of the tokens.",
+             weights, the loss is lower by 0.008 ± 0.008. Eight seeds can detect a difference of 0.011.",
+            "With learned weights, five of eight runs reach the final loss of the transformer sooner. In the\n  \
+             paper, it saves 20 % of the tokens.",
             "With 12 layers, static hyper-connections end 0.048 ± 0.017 below the plain residual. If their\n  \
-             outputs do not start √n times as large, they end 0.065 ± 0.011 below it.",
+             initial outputs are not √n times as large, they end 0.065 ± 0.011 below it.",
             "With 12 layers, dynamic hyper-connections end 0.031 ± 0.022 and mHC 0.011 ± 0.029 below the plain\n  \
              residual. Both are undecided after the correction.",
-            "Both end lower with another initialisation. Without √n, dynamic hyper-connections end\n  \
-             0.052 ± 0.016 below the plain residual. From b_res = −3, mHC ends 0.018 ± 0.017 below it.",
+            "Both end lower with another initialisation. Without √n, dynamic hyper-connections end 0.052 ±\n  \
+             0.016 below the plain residual. With b_res = −3 initially, mHC ends 0.018 ± 0.017 below it.",
             "With 4 layers, no form can be distinguished from the plain residual. Per character, the papers'\n  \
-             differences are smaller than these runs can find.",
+             differences are smaller than these runs can detect.",
             "With 32 layers, post-norm still trains if its learning rate is small. DeepNorm trains at two and\n  \
              four times that learning rate, where most seeds of post-norm fail.",
-            "DeepNorm takes a learning rate twice as large and ends 0.056 ± 0.050 below post-norm: undecided\n  \
-             after the correction. After so few tokens, it ends 0.340 ± 0.026 above pre-norm.",
-            "ReZero takes four times post-norm's learning rate. Seven of eight seeds end below every seed of\n  \
-             post-norm. One learns no more than the frequencies of characters, so the difference from post-norm\n  \
-             is undecided. All eight end above pre-norm, by 0.245 or more.",
+            "At twice the learning rate, DeepNorm ends 0.056 ± 0.050 below post-norm: undecided after the\n  \
+             correction. After so few tokens, it ends 0.340 ± 0.026 above pre-norm.",
+            "ReZero's best learning rate is four times post-norm's. Seven of its eight seeds end below every\n  \
+             seed of post-norm. The eighth learns no more than the frequencies of characters, so the difference\n  \
+             from post-norm is undecided. All eight end above pre-norm, by 0.245 or more.",
         ],
     },
 ];

@@ -1,4 +1,4 @@
-//! LAuReL.
+//! The tables of LAuReL.
 
 use residual_zoo::core::{Architecture, Design, Frame, Sites};
 use residual_zoo::gpt2::Gpt2Config;

@@ -1,4 +1,4 @@
-//! The recurrent transformer.
+//! The tables of the recurrent transformer.
 
 use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::core::{ModelConfig, Vocabulary};

@@ -1,4 +1,4 @@
-//! The Residual Matrix Transformer.
+//! The tables of the Residual Matrix Transformer.
 
 use residual_zoo::core::Architecture;
 use residual_zoo::gpt2::Gpt2Config;

@@ -1,4 +1,4 @@
-//! TokenFormer.
+//! The tables of TokenFormer.
 
 use residual_zoo::core::{Architecture, Frame};
 use residual_zoo::gpt2::Gpt2Config;

@@ -13,8 +13,8 @@ use super::ExperimentArgs;
 use crate::args::exists;
 use crate::{DataArgs, command, refuse_doubled};
 
-/// Checks that the data, tokenizers and tasks of an experiment are on this machine. An error names the option that
-/// sets the missing file; a command without `--new-data` names the field of the file.
+/// Checks that the data, tokenizers and tasks of an experiment are on this machine. An error names the option that sets
+/// the missing file. For a command without `--new-data`, it names the field of the experiment's file.
 pub(crate) fn check_is_here<C: ModelConfig>(
     experiment: &Experiment<C>,
     planned: &[PlannedRun<C>],
@@ -82,7 +82,7 @@ impl ExperimentArgs {
         if let Some(seeds) = self.seeds {
             experiment.set_seeds(seeds)?;
             experiment.check().map_err(|error| match error {
-                // The file was valid before the options.
+                // The file was valid before the options were applied.
                 Error::Drive(DriveError::Run(RunError::Config(error))) => {
                     let problem = format!("does not fit: {error}");
                     ConfigError::new(format!("--seeds {seeds}"), problem).into()
@@ -127,7 +127,7 @@ impl ExperimentArgs {
         Ok(())
     }
 
-    /// Replaces the files of the experiment's tasks by the files of `--task`.
+    /// Replaces the files of the experiment's tasks with the files of `--task`.
     fn apply_tasks(&self, tasks: &mut [TaskSpec]) -> Result<(), ConfigError> {
         for given in &self.task {
             let names = || {
@@ -148,7 +148,7 @@ impl ExperimentArgs {
         Ok(())
     }
 
-    /// Checks that an experiment reads data if data or a tokenizer are given.
+    /// Checks that an experiment reads data if data or a tokenizer is given.
     fn check_data<C>(&self, experiment: &Experiment<C>) -> Result<(), ConfigError> {
         let measures = experiment.measure.is_some_and(|m| m.reads_data());
         let reads = experiment.count.is_none() || measures;

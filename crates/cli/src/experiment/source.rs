@@ -25,7 +25,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read.
+    /// Returns an error if the file cannot be read.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let name = path.file_stem().unwrap_or_default();
         Ok(Self {
@@ -40,18 +40,18 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// The errors of [`ExperimentFile::new`].
+    /// Returns the errors of [`ExperimentFile::new`].
     pub fn file(&self) -> Result<ExperimentFile<'_>, Error> {
         ExperimentFile::new(&self.text, &self.path)
     }
 }
 
-/// Returns the requested scale of `file`, or else `usual` or, if the file lacks it, its first scale. `None` if it has
-/// no scales.
+/// Returns the requested scale of `file`. If none is requested, returns `usual` or, if the file lacks it, the first
+/// scale. Returns `None` if the file has no scales.
 ///
 /// # Errors
 ///
-/// A scale that the file lacks.
+/// Returns an error if the file lacks the requested scale.
 pub fn chosen_scale<'a>(
     file: &ExperimentFile<'a>,
     asked: Option<&str>,

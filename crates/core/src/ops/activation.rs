@@ -1,6 +1,6 @@
 //! Activations whose gradients are exact on every backend.
 //!
-//! Burn 0.21 differentiates its own `gelu` by a tanh approximation on CubeCL backends. The plain forms here use only
+//! Burn 0.21 differentiates its own `gelu` with a tanh approximation on CubeCL backends. The plain forms here use only
 //! operations with exact gradients.
 
 use burn::tensor::{Tensor, activation, backend::Backend};
@@ -67,7 +67,7 @@ pub fn gelu_erf<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
         .unwrap_or_else(|x| gelu_erf_plain(plain("GELU", x)))
 }
 
-/// [`gelu_erf`], term by term, from operations that every backend differentiates exactly.
+/// The plain form of [`gelu_erf`], from operations that every backend differentiates exactly.
 pub fn gelu_erf_plain<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let cdf = (x.clone() * std::f64::consts::FRAC_1_SQRT_2).erf() * 0.5 + 0.5;
     x * cdf

@@ -13,7 +13,7 @@ use crate::{Cache, Seen};
 /// new position is written in place.
 #[derive(Clone, Debug)]
 pub struct KvCache<B: Backend> {
-    /// Rows that began together. A batch that was read as one has one part.
+    /// Groups of rows that started together. A batch that was read in one call is one part.
     parts: Vec<Part<B>>,
     context: usize,
 }
@@ -49,7 +49,7 @@ impl<B: Backend> KvCache<B> {
     ///
     /// # Panics
     ///
-    /// If there are more positions than the context has.
+    /// If the cached and new positions exceed the context.
     pub fn attend(
         &mut self,
         qkv: [Tensor<B, 4>; 3],
@@ -80,7 +80,7 @@ impl<B: Backend> KvCache<B> {
 }
 
 impl<B: Backend> Part<B> {
-    /// Makes a part without positions, for keys like `k` and values like `v`.
+    /// Makes an empty part for keys like `k` and values like `v`.
     fn empty(k: &Tensor<B, 4>, v: &Tensor<B, 4>, context: usize) -> Self {
         let empty = |like: &Tensor<B, 4>| {
             let [rows, heads, _, d] = like.dims();
@@ -233,8 +233,9 @@ impl DotAttention {
         }
     }
 
-    /// Attention of queries `[batch, heads, new, d]` to keys and values `[batch, heads, seen + new, d]`, term by term.
-    /// Query `i` is at position `seen + i`. It attends to keys `0 ..= seen + i` if attention is causal, else to all.
+    /// The plain form of attention: queries `[batch, heads, new, d]` attend to keys and values
+    /// `[batch, heads, seen + new, d]`. Query `i` is at position `seen + i`. It attends to keys `0 ..= seen + i` if
+    /// attention is causal, else to all.
     ///
     /// The division by the sum of the weights follows the product with v, which has fewer elements.
     pub fn plain<B: Backend>(&self, [q, k, v]: [Tensor<B, 4>; 3]) -> Tensor<B, 4> {
@@ -271,7 +272,7 @@ impl DotAttention {
     }
 }
 
-/// Draws a seed from the device's random generator, so that a resumed run draws the same.
+/// Draws a seed from the device's random generator, so that a resumed run draws the same seed.
 fn seed<B: Backend>(device: &B::Device) -> u64 {
     let parts = Tensor::<B, 1>::random([2], Distribution::Uniform(0.0, 1.0), device);
     let parts = parts.into_data();

@@ -10,7 +10,7 @@ pub type Normed<B> = kernels::Normed<B>;
 
 /// (x − mean) / √(variance + eps) · γ + β for x `[rows, channels]` and γ and β `[1, channels]`, with the mean and the
 /// variance of each channel over all rows, `[channels]` (Ioffe and Szegedy, "Batch normalization", 2015, algorithm 1).
-/// Gradients pass through both, but not through the returned copies.
+/// Gradients pass through the mean and the variance, but not through their returned copies.
 pub fn batch_norm<B: Backend>(
     eps: f64,
     x: Tensor<B, 2>,
@@ -23,7 +23,7 @@ pub fn batch_norm<B: Backend>(
     })
 }
 
-/// [`batch_norm`], term by term.
+/// The plain form of [`batch_norm`].
 pub fn plain<B: Backend>(
     eps: f64,
     x: Tensor<B, 2>,

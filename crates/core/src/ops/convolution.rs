@@ -14,8 +14,8 @@ pub fn convolution<B: Backend>(stride: usize, x: Tensor<B, 4>, w: Tensor<B, 4>) 
     inputs.unwrap_or_else(|[x, w]| plain(stride, x, w))
 }
 
-/// [`convolution`] by Burn. A kernel of one pixel is a product of every stride-th pixel instead, because Burn 0.21 has
-/// a wrong gradient for this case on WGPU.
+/// The plain form of [`convolution`], by Burn. A kernel of one pixel is a product with every stride-th pixel instead,
+/// because Burn 0.21 computes a wrong gradient for this case on WGPU.
 pub fn plain<B: Backend>(stride: usize, x: Tensor<B, 4>, w: Tensor<B, 4>) -> Tensor<B, 4> {
     let [d_out, d_in, kernel, _] = w.dims();
     if kernel == 1 {

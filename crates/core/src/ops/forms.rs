@@ -1,4 +1,4 @@
-//! The operations that run in their plain form: several passes over memory, where a fast form takes one.
+//! Records the operations that run in their plain form, with several passes over memory instead of one.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,7 @@ pub fn plain<T>(operation: &'static str, inputs: T) -> T {
     inputs
 }
 
-/// Does `work`, and returns the names of the operations that ran in their plain form meanwhile, in any thread.
+/// Runs `work`, and returns the names of the operations that ran in their plain form meanwhile, in any thread.
 pub fn recorded<T>(work: impl FnOnce() -> T) -> (T, Vec<&'static str>) {
     let put = |operations| {
         let mut recorded = PLAIN.lock().unwrap_or_else(PoisonError::into_inner);

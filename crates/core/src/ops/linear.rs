@@ -31,8 +31,8 @@ impl<B: Backend> Linear<B> {
 
 /// x · weight: `[batch, time, d_in]` by `[d_in, d_out]` to `[batch, time, d_out]`.
 ///
-/// One product covers all tokens, so the gradient of the weight is one product as well. A batch axis would give one
-/// gradient per sequence, and a sum.
+/// One product covers all tokens, so the gradient of the weight is one product as well. With a batch axis, it would be
+/// one product per sequence and a sum over them.
 pub fn project<B: Backend>(x: Tensor<B, 3>, weight: Tensor<B, 2>) -> Tensor<B, 3> {
     let [batch, time, d_in] = x.dims();
     let d_out = weight.dims()[1];
@@ -45,8 +45,8 @@ fn affine<B: Backend>(x: Tensor<B, 2>, w: Tensor<B, 2>, b: Tensor<B, 1>) -> Tens
     kernels::linear(kernels::Linear { bf16 }, x, w, b).unwrap_or_else(|(x, w, b)| {
         let y = product(x, w);
         match y.dtype() {
-            // Each use of the bias is rounded, so that the gradients of all uses are summed in f32. Each use has one
-            // sum over all tokens.
+            // The bias is rounded at each use rather than once, so that the gradients of all uses are summed in f32.
+            // The gradient of each use is one sum over all tokens.
             DType::BF16 => y + narrow(b).unsqueeze(),
             _ => y + b.unsqueeze(),
         }

@@ -13,7 +13,7 @@ pub struct Loss<B: Backend> {
     pub cross_entropy: Tensor<B, 1>,
     /// Mean over all positions of (log Z)², Z = Σ exp(logits), `[1]`.
     pub log_z_squared: Tensor<B, 1>,
-    /// The term of the objective for label smoothing, `[1]`.
+    /// The label-smoothing term of the objective, `[1]`.
     smoothing: Option<Tensor<B, 1>>,
 }
 
@@ -53,7 +53,7 @@ impl<B: Backend> Loss<B> {
         }
     }
 
-    /// Mixes two losses of the same logits: `share` of the targets of `self`, the rest of `other`.
+    /// Averages two losses of the same logits: `self` has the weight `share`, and `other` the rest.
     pub fn mixed(self, other: Self, share: f64) -> Self {
         let mix = |own: Tensor<B, 1>, other: Tensor<B, 1>| own * share + other * (1.0 - share);
         Self {
@@ -89,7 +89,7 @@ pub fn log_z_and_target<B: Backend>(
         .unwrap_or_else(|logits| log_z_and_target_plain(widen(plain("log Z", logits)), targets))
 }
 
-/// [`log_z_and_target`], term by term.
+/// The plain form of [`log_z_and_target`].
 pub fn log_z_and_target_plain<B: Backend>(
     logits: Tensor<B, 2>,
     targets: Tensor<B, 1, Int>,

@@ -14,8 +14,8 @@ pub fn mix<B: Backend>(a: Tensor<B, 4>, h: Tensor<B, 4>) -> Tensor<B, 4> {
     })
 }
 
-/// [`mix`], stream by stream. A product may [round its factors](super::precision::product_roundoff), but streams are
-/// f32.
+/// The plain form of [`mix`], stream by stream. It avoids matrix products, which may [round their
+/// factors](super::precision::product_roundoff), because streams are f32.
 pub fn plain<B: Backend>(a: Tensor<B, 4>, h: Tensor<B, 4>) -> Tensor<B, 4> {
     let of_stream =
         |s: usize| a.clone().narrow(2, s, 1).swap_dims(2, 3) * h.clone().narrow(2, s, 1);

@@ -118,7 +118,7 @@ impl<B: Backend> Norm<B> {
         }
     }
 
-    /// [`forward`](Self::forward), term by term.
+    /// The plain form of [`forward`](Self::forward).
     pub fn plain<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         let x = match self.kind {
             Kind::Identity => x,

@@ -6,7 +6,7 @@ pub use residual_zoo_kernels::{AdamW, Due, State};
 
 use super::forms::plain;
 
-/// Takes one AdamW step of each parameter. Returns x, m and v after it.
+/// Takes one AdamW step of each parameter. Returns x, m and v after the step.
 pub fn adamw<B: Backend>(steps: Vec<Due<B>>) -> Vec<[Tensor<B, 1>; 3]> {
     kernels::adamw(steps).unwrap_or_else(|steps| {
         let after = plain("AdamW", steps)
@@ -16,7 +16,7 @@ pub fn adamw<B: Backend>(steps: Vec<Due<B>>) -> Vec<[Tensor<B, 1>; 3]> {
     })
 }
 
-/// [`adamw`] of one parameter, term by term.
+/// The plain form of [`adamw`], for one parameter.
 pub fn adamw_plain<B: Backend>(step: AdamW, [x, m, v, grad]: State<B>) -> [Tensor<B, 1>; 3] {
     let AdamW { beta_1, beta_2, .. } = step;
     let correction = |beta: f64| 1.0 - beta.powf(step.time as f64);

@@ -58,13 +58,13 @@ impl FromStr for Precision {
 }
 
 impl Precision {
-    /// The precision of f32 products on a backend where nothing else is set. Burn's backend for CUDA rounds their
-    /// factors to TF32 ([`product_roundoff`]).
+    /// The default precision of products on this device. It is TF32 on Burn's CUDA backend, which rounds the factors of
+    /// f32 products ([`product_roundoff`]).
     pub fn usual<B: Backend>(device: &B::Device) -> Self {
         Self::usual_of(&B::name(device))
     }
 
-    /// The usual precision of the backend that Burn calls `name`.
+    /// The default precision of the backend that Burn calls `name`.
     fn usual_of(name: &str) -> Self {
         match name.contains("cubecl<cuda>") {
             true => Self::Tf32,
@@ -79,7 +79,7 @@ impl Precision {
 
     /// Runs `pass` in this precision.
     pub fn during<T>(self, pass: impl FnOnce() -> T) -> T {
-        /// Restores the precision of the surrounding pass, also after a panic.
+        /// Restores the precision of the surrounding pass, even after a panic.
         struct Around(Precision);
         impl Drop for Around {
             fn drop(&mut self) {
@@ -90,8 +90,7 @@ impl Precision {
         pass()
     }
 
-    /// Makes the products of f32 numbers of this process round their factors to TF32, or not, where a backend can do
-    /// both.
+    /// Sets whether f32 products of this process round their factors to TF32, on backends that support both.
     pub fn set_up(self) {
         kernels::allow_tf32(self == Self::Tf32);
     }
@@ -100,7 +99,7 @@ impl Precision {
     ///
     /// # Errors
     ///
-    /// Gives the reason why it has none.
+    /// If it has none; the error gives the reason.
     pub fn check<B: Backend>(self, device: &B::Device) -> Result<(), ConfigError> {
         let name = B::name(device);
         let inner = name.strip_prefix("autodiff<");

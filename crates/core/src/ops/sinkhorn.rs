@@ -5,14 +5,14 @@ use residual_zoo_kernels as kernels;
 
 use super::forms;
 
-/// Divides the positive matrices `m` `[batch, time, n, n]` by sums plus `eps`, `steps` times: by sums of columns, of
-/// rows, of columns, …
+/// Divides the positive matrices `m` `[batch, time, n, n]` `steps` times, by the sums of their columns, then of their
+/// rows, and so on. `eps` is added to each sum.
 pub fn sinkhorn<B: Backend>(m: Tensor<B, 4>, steps: usize, eps: f64) -> Tensor<B, 4> {
     kernels::sinkhorn(kernels::Sinkhorn { steps, eps }, m)
         .unwrap_or_else(|m| plain(forms::plain("Sinkhorn", m), steps, eps))
 }
 
-/// [`sinkhorn`], step by step.
+/// The plain form of [`sinkhorn`].
 pub fn plain<B: Backend>(m: Tensor<B, 4>, steps: usize, eps: f64) -> Tensor<B, 4> {
     (0..steps).fold(m, |m, step| {
         let along = if step % 2 == 0 { 2 } else { 3 };

@@ -30,7 +30,7 @@ enum Fault {
 }
 
 /// A bigram model: the logits after a token are the token's row of a table. The logits of an image are the sum of the
-/// rows of its values, each times the value.
+/// rows of its values, each row times its value.
 #[derive(Module, Debug)]
 struct Bigram<B: Backend> {
     table: Param<Tensor<B, 2>>,

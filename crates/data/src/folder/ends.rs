@@ -8,7 +8,7 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// I/O errors.
+/// Returns I/O errors.
 pub(super) fn has_end(path: &Path) -> io::Result<bool> {
     let mut file = BufReader::with_capacity(1 << 16, File::open(path)?);
     let found = match file.fill_buf()?.starts_with(b"\x89PNG") {

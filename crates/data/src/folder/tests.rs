@@ -171,7 +171,7 @@ fn parts_have_the_areas_and_ratios_that_are_allowed() {
         (0.245..0.27).contains(&least) && (0.48..0.505).contains(&most),
         "{least} {most}"
     );
-    // No part of an allowed ratio has so much of the area.
+    // No part with an allowed ratio has so large a share of the area.
     assert_eq!(part((1000, 3), (0.9, 1.0), &mut draws), [498, 0, 4, 3]);
     assert_eq!(part((1, 1), (0.08, 1.0), &mut draws), [0, 0, 1, 1]);
 }

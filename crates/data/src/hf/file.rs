@@ -127,7 +127,7 @@ pub(super) fn read(json: &str) -> tokenizers::Result<Tokenizer> {
     Ok(tokenizer)
 }
 
-/// Parses a normalizer, pre-tokenizer or decoder, after `check` of every object in it.
+/// Parses a normalizer, pre-tokenizer or decoder, after calling `check` on every object in it.
 fn settings<T: DeserializeOwned>(
     json: Option<&RawValue>,
     check: impl Fn(&Map<String, Value>) -> Result<(), &'static str>,

@@ -21,7 +21,7 @@ use crate::{DataError, files, one_line};
 
 /// The longest wait for a server that sends nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Number of times that a download is tried again.
+/// Number of times that a failed download is retried.
 const RETRIES: usize = 3;
 /// The time between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ const REPORT: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 ///
-/// A failed download; [`DataError::Stopped`].
+/// Returns an error for a failed download, and [`DataError::Stopped`] if `progress` stops the work.
 pub fn download(address: &Address, progress: OnProgress) -> Result<(), DataError> {
     let has_file = || address.is_file() && cached(address).is_ok();
     if is_commit(&address.revision) && has_file() {
@@ -57,7 +57,7 @@ pub fn download(address: &Address, progress: OnProgress) -> Result<(), DataError
 ///
 /// # Errors
 ///
-/// A failed download; [`DataError::Stopped`].
+/// Returns an error for a failed download, and [`DataError::Stopped`] if `progress` stops the work.
 pub fn download_model(address: &Address, progress: OnProgress) -> Result<PathBuf, DataError> {
     let (commit, files) = match info(address, progress)? {
         Err(error) if is_unreachable(&error) => {
@@ -101,7 +101,7 @@ fn checked(address: &Address, info: Result<RepoInfo, ApiError>) -> Result<RepoIn
     }
 }
 
-/// Downloads the `files` that are not in the cache, and notes the commit there.
+/// Downloads the `files` that are not in the cache, and records the commit there.
 fn download_files(
     address: &Address,
     commit: &str,
@@ -173,7 +173,7 @@ fn download_file(url: &str, place: &Path, meter: &Meter) -> Result<(), ApiError>
     let mut response = match request.call() {
         Err(ureq::Error::StatusCode(416)) if start > 0 => {
             file.set_len(0)?;
-            let problem = "the part from before is longer than the file";
+            let problem = "the partial download is longer than the file";
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem).into());
         }
         response => response.map_err(Box::new)?,
@@ -247,7 +247,7 @@ fn encoded(path: &str) -> String {
 ///
 /// # Errors
 ///
-/// If there are none in the cache.
+/// Returns an error if there are none in the cache.
 pub fn cached(address: &Address) -> Result<Vec<PathBuf>, DataError> {
     let missing = || DataError::NotInHubCache {
         address: address.to_string(),

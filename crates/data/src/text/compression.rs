@@ -52,7 +52,7 @@ impl Compression {
 ///
 /// # Errors
 ///
-/// A file that is packed in another format, has another encoding, or cannot be read.
+/// Returns an error if the file is packed in another format, has another encoding, or cannot be read.
 pub(super) fn open(path: &Path, file: File) -> Result<(Reader, usize), DataError> {
     let mut file = BufReader::with_capacity(1 << 16, file);
     let packed = file
@@ -186,9 +186,9 @@ impl<R: BufRead> Read for Gz<R> {
     }
 }
 
-/// Returns the longest accepted window of a zstd file, as an exponent of 2. A window takes memory as far as the text
-/// fills it. The limit is a quarter of the machine's memory, at least 128 MiB, as for any reader of zstd, and at most 2
-/// GiB, as the program `zstd --long=31` writes.
+/// Returns the longest accepted window of a zstd file, as an exponent of 2. A window takes only as much memory as the
+/// text fills. The limit is a quarter of the machine's memory. It is at least 128 MiB, as for any reader of zstd, and
+/// at most 2 GiB, as `zstd --long=31` writes.
 fn longest_window() -> u32 {
     let quarter = memory().map_or(0, |memory| memory.total.bytes / 4);
     quarter.checked_ilog2().unwrap_or(0).clamp(27, 31)

@@ -13,7 +13,7 @@ use crate::json::{not_finite_at, problem, without_nan};
 ///
 /// # Errors
 ///
-/// A line that is not an object, or has no such string.
+/// Returns an error if the line is not an object, or has no such string.
 pub(super) fn document(
     path: &Path,
     number: usize,
@@ -43,7 +43,7 @@ pub(super) fn document(
             line: number,
             field: field.to_owned(),
         }),
-        // A file may begin with one, but not a line.
+        // A file may begin with a byte order mark, but a line may not.
         Err(_) if line.starts_with('\u{feff}') => wrong(
             "begins with a byte order mark (U+FEFF), as of files that were joined; delete it"
                 .into(),

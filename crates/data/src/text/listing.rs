@@ -12,7 +12,7 @@ use crate::{DataError, one_line};
 pub(super) struct Listing {
     /// The texts, sorted by path.
     pub texts: Vec<PathBuf>,
-    /// Files whose endings are not those of texts.
+    /// Files without the ending of a text.
     pub others: Left,
     /// Directories that the zoo wrote.
     pub of_zoo: Left,
@@ -41,7 +41,8 @@ impl Listing {
     ///
     /// # Errors
     ///
-    /// A directory that cannot be read, or a symbolic link to a text, to a directory, or to nothing.
+    /// Returns an error for a directory that cannot be read, and for a symbolic link to a text, to a directory, or to
+    /// nothing.
     pub fn of(root: &Path) -> Result<Self, DataError> {
         if is_of_zoo(root) {
             return Err(DataError::OfZoo { path: root.into() });
@@ -105,8 +106,8 @@ impl Listing {
     }
 }
 
-/// Pairs of files that occur together only in a directory written by the zoo: a run, also before it has a config; a
-/// report; a checkpoint; an exported model; an entry of the token cache.
+/// Pairs of files that occur together only in a directory that the zoo wrote: a run (even before it has a config), a
+/// report, a checkpoint, an exported model, or an entry of the token cache.
 const OF_ZOO: [[&str; 2]; 6] = [
     ["history.jsonl", "config.ron"],
     ["history.jsonl", "lock"],

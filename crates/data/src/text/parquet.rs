@@ -43,7 +43,7 @@ impl Rows {
     ///
     /// # Errors
     ///
-    /// A damaged file, or one without this column.
+    /// Returns an error for a damaged file, and for a file without this column.
     pub fn open(path: &Path, file: File, field: &str) -> Result<Self, DataError> {
         let file = contain(|| SerializedFileReader::new(file))
             .map_err(|e| damaged(path, "at its end", e))?;

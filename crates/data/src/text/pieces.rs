@@ -66,7 +66,7 @@ impl Pieces {
     ///
     /// # Errors
     ///
-    /// A path that does not exist or cannot be read.
+    /// Returns an error if a path does not exist or cannot be read.
     pub fn open(paths: &[impl AsRef<Path>], text_field: &str) -> Result<Self, DataError> {
         let mut files = Vec::new();
         for path in paths {

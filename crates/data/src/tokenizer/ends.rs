@@ -18,7 +18,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Returns the set ids that results depend on, by their fields in the file of a tokenizer.
+    /// Returns the ids that are set and that results depend on, by their fields in the file of a tokenizer.
     pub(super) fn named(self) -> impl Iterator<Item = (&'static str, u32)> {
         let all = [("begin", self.begin), ("end", self.end)];
         all.into_iter().filter_map(|(name, id)| Some((name, id?)))
@@ -31,7 +31,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// An id without a token.
+    /// Returns an error for an id without a token.
     pub fn with_ends(self, begin: Option<u32>, end: Option<u32>) -> Result<Self, DataError> {
         if let Some(id) = begin.into_iter().chain(end).find(|id| !self.has_token(*id)) {
             let problem = format!("no token has the id {id}, so it cannot begin or end a text");

@@ -13,7 +13,7 @@ use super::{Attention, hash};
 use crate::flex::{self, Real, each, real, simd, with_real};
 use crate::op::Op;
 
-/// Number of rows whose weights a thread has in memory at a time.
+/// Number of rows whose weights a thread holds in memory at a time.
 const ROWS: usize = 64;
 
 /// The inputs of the backward pass: the heads of q, k and v, and log Σ exp of the scores of each row.

@@ -27,7 +27,7 @@ pub struct Flash {
     mask: Option<TchTensor>,
 }
 
-/// x with the elements of a head in sequence, as the kernels read them.
+/// Makes the elements of each head contiguous, as the kernels require.
 fn in_sequence(x: TchTensor) -> TchTensor {
     match x.tensor.stride()[3] {
         1 => x,
@@ -36,8 +36,8 @@ fn in_sequence(x: TchTensor) -> TchTensor {
 }
 
 impl Attention {
-    /// Whether the kernel's causal mask is right. It counts from the first key, so it is right for whole sequences
-    /// only. A single query sees all keys.
+    /// Whether the kernel's causal mask is right. The mask counts from the first key, so it is right for whole
+    /// sequences only. A single query sees all keys.
     fn fits(&self, q: &Tensor, k: &Tensor) -> bool {
         let (new, all) = (q.size()[2], k.size()[2]);
         let whole = new == all || new == 1 || !self.causal;
@@ -64,7 +64,7 @@ impl Attention {
                 true => bias.masked_fill(&key.gt_tensor(&query), f64::NEG_INFINITY),
                 false => bias,
             };
-            // The kernel adds an f32 mask to f32 scores, also for bf16.
+            // The kernel adds an f32 mask to f32 scores, even for bf16 inputs.
             TchTensor::new(mask.to_kind(match q.kind() {
                 Kind::BFloat16 => Kind::Float,
                 kind => kind,
@@ -94,8 +94,8 @@ impl Attention {
         }
     }
 
-    /// With the gradient of PyTorch's own graph. The crate `tch` lacks the forward function of one of the kernels for
-    /// CUDA, and the backward function of another.
+    /// Computes attention with the gradient of PyTorch's own graph. The crate `tch` lacks the forward function of one
+    /// of the kernels for CUDA, and the backward function of another.
     fn by_graph(&self, qkv: [TchTensor; 3]) -> (TchTensor, Graph<3>) {
         let [q, k, _] = qkv.each_ref().map(|x| &x.tensor);
         let mask = self.mask(q, k).map(|mask| mask.tensor);

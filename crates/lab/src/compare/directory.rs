@@ -18,7 +18,7 @@ pub(super) const MARK: &str = "comparison.txt";
 /// The first line of the mark.
 const FIRST_LINE: &str = "A comparison; `--force` replaces it. Its models:";
 
-/// Makes the directory of a comparison. With `force`, replaces an earlier comparison. It is an error if the directory
+/// Makes the directory of a comparison. With `force`, replaces an earlier comparison. Returns an error if the directory
 /// holds anything else, or a comparison of other models.
 pub(super) fn prepare<C: ModelConfig>(
     models: &[(String, RunConfig<C>)],
@@ -32,7 +32,7 @@ pub(super) fn prepare<C: ModelConfig>(
         run_dir::delete(&runs.iter().map(|name| directory.join(name)).collect())?;
     } else if let Some(other) = runs.iter().find(|name| !is_compared(name)) {
         let problem = format!(
-            "compares other models, such as `{other}`; take another directory by `--run`, or begin anew by `--force`"
+            "compares other models, such as `{other}`; choose another directory with `--run`, or begin anew with `--force`"
         );
         return Err(ConfigError::new(directory.display().to_string(), problem).into());
     } else if !runs.is_empty() {
@@ -130,7 +130,7 @@ fn check_same<C: ModelConfig>(
         return Ok(());
     }
     let problem = format!(
-        "was compared with other settings: {}; take another directory by `--run`, or begin anew by \
+        "was compared with other settings: {}; choose another directory with `--run`, or begin anew with \
          `--force`",
         changes.join("; ")
     );

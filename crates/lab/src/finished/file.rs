@@ -31,7 +31,7 @@ const MOST: f64 = 1e100;
 /// The integers up to this one are exact in an `f64`.
 const MOST_EXACT: f64 = (1u64 << 53) as f64;
 
-/// The beginning of a file, which says whose it is.
+/// The header of a file, which names the experiment.
 #[derive(Serialize, Deserialize)]
 struct Head {
     format: u32,
@@ -103,7 +103,7 @@ struct Line {
         deserialize_with = "each_once"
     )]
     measured: BTreeMap<String, Number>,
-    /// Step, tokens, FLOPs, seconds, validation loss, validation accuracy and training loss. The last ones may be
+    /// Step, tokens, FLOPs, seconds, validation loss, validation accuracy and training loss. Trailing numbers may be
     /// missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rows: Vec<Vec<Option<Number>>>,
@@ -112,7 +112,7 @@ struct Line {
     blake3: String,
 }
 
-/// Reads a map, and refuses one that has a key twice: nobody knows which value is meant.
+/// Reads a map. Refuses a map with a duplicate key, because its value is ambiguous.
 fn each_once<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, T>, D::Error> {
@@ -148,8 +148,8 @@ fn number(value: f64) -> Option<Number> {
     }
 }
 
-/// The rows that are written: those with a loss, or with another drawn value, and the last one. Of many rows, some at
-/// equal distances.
+/// Returns the rows to write: the rows with a loss or another drawn value, and the last row. If there are more than
+/// [`MOST_ROWS`], returns rows at equal distances.
 fn thinned(run: &FinishedRun, draws_train_loss: bool) -> Vec<&Row> {
     let Some((last, rest)) = run.rows.split_last() else {
         return Vec::new();
@@ -215,7 +215,7 @@ impl Line {
         }
     }
 
-    /// Hashes a line that has no hash yet, with its machine.
+    /// Hashes a line that has no hash yet, together with its machine.
     fn hash(&self, host: &Host) -> String {
         let parts = [json(self), json(host)];
         let parts = parts.each_ref().map(String::as_bytes);
@@ -223,7 +223,7 @@ impl Line {
         hash.to_hex()[..12].to_owned()
     }
 
-    /// The run, or the first thing that no trained run has.
+    /// Reads the run. The error describes the first value that no trained run has.
     fn read(mut self, hosts: &[Host]) -> Result<(Key, FinishedRun), String> {
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if self.key.is_empty() || self.key.len() > MOST_TEXT || !self.key.bytes().all(is_name) {
@@ -292,7 +292,7 @@ impl Line {
     }
 }
 
-/// Checks that the measured losses and accuracies are those of the rows.
+/// Checks that the measured losses and accuracies agree with the rows.
 fn check_losses(
     measured: &BTreeMap<String, f64>,
     rows: &[Row],
@@ -302,7 +302,7 @@ fn check_losses(
     let accuracy = |row: &Row| row.valid_accuracy;
     let all = |of: fn(&Row) -> Option<f64>| rows.iter().filter_map(of);
     let first = rows.first().filter(|row| row.step == 0 && !is_point);
-    // The rows of a point, and many rows, are not all there.
+    // The rows of a point, and long lists of rows, are incomplete.
     let are_all = !is_point && rows.len() < MOST_ROWS;
     let (lowest, highest) = (all(loss).reduce(f64::min), all(accuracy).reduce(f64::max));
     let is_same = |a: f64, b: f64| a == b;
@@ -386,8 +386,8 @@ fn row(numbers: &[Option<Number>]) -> Result<Row, String> {
 }
 
 impl FinishedRuns {
-    /// Writes the runs of the experiment `name` at a scale as JSON. `here` trained the runs that were not read from a
-    /// file. `draws_train_loss` keeps the training losses of the rows.
+    /// Writes the runs of the experiment `name` at a scale as JSON. `here` is the machine that trained the runs that
+    /// were not read from a file. `draws_train_loss` keeps the training losses of the rows.
     pub(crate) fn to_json(
         &self,
         (name, scale): (&str, &str),

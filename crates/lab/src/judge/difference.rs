@@ -30,8 +30,8 @@ pub(super) fn pairs<'a>(
     }
 }
 
-/// Whether the quantity follows from the config, as tokens and FLOPs do, except where learning decides the length of
-/// samples.
+/// Whether the quantity follows from the config. Tokens and FLOPs do, unless a curriculum sets the length of samples by
+/// the progress of training.
 pub(super) fn is_counted(observations: &[&Observation], quantity: &str) -> bool {
     let mut levels = observations.iter().filter_map(|found| found.get("level"));
     matches!(quantity, "tokens" | "flops") && levels.next().is_none()
@@ -258,7 +258,7 @@ pub(super) fn close(observations: &[Observation], test: &Close) -> Found {
     })
 }
 
-/// The two-sided p-value of `wins` of `count` under even odds.
+/// The two-sided p-value of `wins` wins in `count` trials with even odds (sign test).
 fn sign_test(wins: usize, count: usize) -> f64 {
     let fewer = wins.min(count - wins);
     let Ok(even) = Binomial::new(0.5, count as u64) else {

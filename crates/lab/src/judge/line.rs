@@ -113,8 +113,8 @@ pub(super) fn below(observations: &[Observation], test: &Below) -> Found {
     })
 }
 
-/// The height at `x` of the line through `points`, which is straight between neighbours over the logarithm of x; `None`
-/// beyond its ends.
+/// The value at `x` of the line through `points`, interpolated linearly over the logarithm of x; `None` beyond its
+/// ends.
 fn between(points: &[(f64, f64)], x: f64) -> Option<f64> {
     let around = |pair: &&[(f64, f64)]| pair[0].0 <= x && x <= pair[1].0;
     let pair = points.windows(2).find(around)?;

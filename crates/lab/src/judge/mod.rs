@@ -27,8 +27,9 @@ pub struct Planned<'a> {
 }
 
 impl<C: ModelConfig> Experiment<C> {
-    /// Judges all claims on the observations, and corrects their p-values for their number. Claims of an experiment
-    /// whose runs are too short to judge are set aside. `planned` holds all runs, including those that were left out.
+    /// Judges all claims on the observations, and corrects their p-values for the number of claims. Claims of an
+    /// experiment whose runs are too short to judge are set aside. `planned` holds all runs, including those that were
+    /// left out.
     pub fn verdicts(
         &self,
         planned: &[PlannedRun<C>],
@@ -186,7 +187,7 @@ impl Finding {
     }
 }
 
-/// A finding, or what is missing for a verdict.
+/// A finding, or the reason why there is no verdict.
 type Found = Result<Finding, String>;
 
 const ONE_SEED: &str = "one seed cannot tell a difference from chance";

@@ -45,7 +45,7 @@ pub(super) fn bound(
     })
 }
 
-/// Tests whether a run has `value` times as much as the other, up to `within`. Compares seed by seed if seeds differ.
+/// Tests whether a run has `value` ± `within` times as much as the other. Compares seed by seed if seeds differ.
 pub(super) fn ratio(observations: &[Observation], test: &Ratio) -> Found {
     let pairs = pairs(observations, &test.run, &test.than)?;
     let of_both = |(a, b): &(&Observation, &Observation)| {
@@ -95,7 +95,7 @@ pub(super) fn ratio(observations: &[Observation], test: &Ratio) -> Found {
     Ok(Finding::new(verdict, because + &why))
 }
 
-/// Tests whether the mean over the seeds is `value`, up to `within`.
+/// Tests whether the mean over the seeds is `value` ± `within`.
 pub(super) fn is(observations: &[Observation], test: &Is) -> Found {
     let found = estimate(&values(observations, &test.quantity, &test.run)?)?;
     let of = Observed::of(&test.quantity);

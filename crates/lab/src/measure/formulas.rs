@@ -18,7 +18,7 @@ pub(super) const RMT: &[&str] = &[
     "training FLOPs counted",
 ];
 
-/// The cost of the size of the residual stream, for an RMT and a transformer, by Table 7 (Mak & Flanigan, Figure 1,
+/// The cost of an RMT and of a transformer by the size of the residual stream, as in Table 7 (Mak & Flanigan, Figure 1,
 /// Table 7).
 ///
 /// Dimensions are those of GPT2-medium (footnote 4), except for the size of the stream: D of a transformer, or D_k D_v
@@ -81,8 +81,8 @@ pub(super) const TOKENFORMER: &[&str] = &[
     "token-token FLOPs",
 ];
 
-/// Exact FLOPs of TokenFormer and transformer by the length of the text. They count the forward pass on `text length`
-/// tokens, without embedding and unembedding (Wang et al., Table 3, Figure 5).
+/// Exact FLOPs of a TokenFormer and a transformer by the length of the text. They count the forward pass on `text
+/// length` tokens, without embedding and unembedding (Wang et al., Table 3, Figure 5).
 pub(super) fn tokenformer<C>(run: &PlannedRun<C>) -> Result<Quantities, Error> {
     let (n_layer, width) = (run.size("layers")?, run.size("width")?);
     let time = run.size("text length")?;

@@ -1,4 +1,4 @@
-//! The time of a model to read a prompt and to generate a token (Menghani et al., section 3.2.2).
+//! The time that a model takes to read a prompt and to generate a token (Menghani et al., section 3.2.2).
 
 use std::time::Instant;
 

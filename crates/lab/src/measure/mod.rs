@@ -43,7 +43,7 @@ impl Measure {
         }
     }
 
-    /// Whether the measurement draws at random or takes times, and so is repeated for every seed.
+    /// Whether the measurement draws random numbers or measures times, and so is repeated for every seed.
     pub fn is_random(self) -> bool {
         matches!(self, Self::RmtVariance | Self::ScalingLaw | Self::Latency)
     }

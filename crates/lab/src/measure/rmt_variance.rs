@@ -1,5 +1,5 @@
-//! The change of variance by storage and retrieval: Table 1's expressions against measured activations and gradients
-//! (Mak & Flanigan, Tables 1 and 2).
+//! The change in variance caused by storage and retrieval: the expressions of Table 1 against measured activations and
+//! gradients (Mak & Flanigan, Tables 1 and 2).
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Tensor};

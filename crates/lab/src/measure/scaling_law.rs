@@ -1,5 +1,5 @@
-//! Lemma 1 of the recurrent transformer paper: exponents of the number of unique sequences by fitted scaling laws, and
-//! the number of unique sequences of growing corpora.
+//! Lemma 1 of the recurrent transformer paper: exponents of the number of unique sequences from fitted scaling laws,
+//! and the number of unique sequences of growing corpora.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -24,7 +24,8 @@ pub(super) fn measure<C>(run: &PlannedRun<C>, setting: &Setting) -> Result<Quant
     Ok(quantities(&NAMES[2..], [unique as f64]))
 }
 
-/// Takes `tokens` tokens of the data. Each seed has another piece of a text, or another draw of the synthetic language.
+/// Takes `tokens` tokens of the data. Each seed takes a different piece of a text, or a different draw of the synthetic
+/// language.
 fn corpus(setting: &Setting, tokens: usize) -> Result<Vec<u32>, Error> {
     let data = match &setting.data.source {
         Source::Synthetic(_) => DataConfig {

@@ -14,10 +14,10 @@ use crate::sweep::Value;
 use crate::tune::Tuning;
 
 impl Results {
-    /// Writes a line for every observation with the values of a sweep, the directory of the run, and all quantities, in
-    /// seconds, bytes and shares. Then writes the `mean` of every run with seeds, in the column of the seed. With two or
-    /// more seeds, also writes the `deviation`: the standard deviation, with n − 1. A quantity that only some seeds of a
-    /// run have has neither.
+    /// Returns a CSV with a line for every observation: the values of a sweep, the directory of the run, and all
+    /// quantities, in seconds, bytes and shares. Lines with the mean of every run with seeds follow, with `mean` in the
+    /// column of the seed. With two or more seeds, there are also lines with the `deviation`: the standard deviation,
+    /// with n − 1. If only some seeds of a run have a quantity, both are empty.
     pub fn to_csv(&self) -> String {
         let all = self.observations.iter();
         let quantities: BTreeSet<&str> = all
@@ -78,7 +78,7 @@ impl Results {
         csv(&head, lines)
     }
 
-    /// Writes the tables, with links to the charts as pictures whose names begin with `prefix`.
+    /// Returns the tables as Markdown, with links to the charts as pictures whose names start with `prefix`.
     pub fn to_markdown(&self, prefix: &str) -> String {
         let mut parts = vec![
             format!("# {}", markdown::text(&self.title)),
@@ -114,8 +114,8 @@ impl Results {
         parts.join("\n\n") + "\n"
     }
 
-    /// Writes `report.html`, `results.json`, `results.csv`, `results.md` and its pictures into a
-    /// directory.
+    /// Writes `report.html`, `results.json`, `results.csv`, `results.md` and its pictures into `directory`. A sweep
+    /// adds `sweep.csv`.
     ///
     /// # Errors
     ///
@@ -149,7 +149,8 @@ impl Results {
         Ok(())
     }
 
-    /// Writes the finished runs to `path`, for machines that do not train them again. Without such runs, writes nothing.
+    /// Writes the finished runs to `path`, so that other machines need not train them again. Writes nothing if there
+    /// are none.
     ///
     /// # Errors
     ///

@@ -27,13 +27,13 @@ pub(super) enum Value<'a> {
     Renamed(&'a str, &'a str),
 }
 
-/// The value of fields with names.
+/// Named fields in parentheses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields<'a> {
     /// The name before the parentheses; may be empty.
     pub(super) name: &'a str,
     pub(super) entries: Vec<(&'a str, Value<'a>)>,
-    /// The closing parenthesis in the file. The parser tells there that a field is missing.
+    /// The closing parenthesis in the file, where the parser reports a missing field.
     pub(super) end: &'a str,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn parse(text: &str) -> Option<Fields<'_>> {
 }
 
 impl<'a> Value<'a> {
-    /// Opens the value if it is a list or has fields with names.
+    /// Opens the value if it is a list or has named fields.
     pub(super) fn open(&mut self) -> &mut Self {
         if let Self::Text(text) = self {
             if let Some(fields) = Fields::parse(text) {
@@ -110,7 +110,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Replaces old values inside by new ones.
+    /// Replaces old values inside the value by new ones.
     pub(super) fn replace(&mut self, new: &BTreeMap<&'a str, &'a str>) {
         match self.open() {
             Self::Text(text) => {

@@ -173,7 +173,7 @@ fn what_cannot_be_swept_is_named() {
         ("a=1..2:cubic:3", "`cubic`"),
         ("a=1..x:3", "`x`, which is not a number"),
         ("a=2..1:3", "must rise"),
-        ("a=0..1:log:3", "more than 0"),
+        ("a=0..1:log:3", "start above 0"),
         ("a=1..2:1", "at least 2"),
         ("a=1..2:log:18446744073709551615", "at most 10000"),
         ("=1,2", "name a field"),

@@ -98,12 +98,12 @@ fn what_an_experiment_refers_to_must_be_there() {
         (
             r#"lines: ["wide"]"#,
             r#"lines: ["wid"]"#,
-            "`charts[0]`: \"Loss\" draws `wid`, which is no run (did you mean `wide`?); there are `base`, `later`, `wide`",
+            "`charts[0]`: \"Loss\" draws `wid`, which is not a run (did you mean `wide`?); there are `base`, `later`, `wide`",
         ),
         (
             r#"than: "base""#,
             r#"than: "bas""#,
-            "`claims[0]`: \"It is better\" refers to `bas`, which is no run (did you mean `base`?); there are `base`, `later`, \
+            "`claims[0]`: \"It is better\" refers to `bas`, which is not a run (did you mean `base`?); there are `base`, `later`, \
              `wide, stream 192`",
         ),
         (

@@ -33,7 +33,7 @@ fn results_of(experiment: &Gpt2Experiment, missing: &[&str]) -> Results {
     results_with(experiment, missing, |_| ())
 }
 
-/// Results of observations that `change` has changed first.
+/// Results of observations after `change` has modified them.
 fn results_with(
     experiment: &Gpt2Experiment,
     missing: &[&str],
@@ -251,7 +251,7 @@ fn markdown_and_csv_and_json_carry_the_same() {
     let markdown = results.to_markdown("question-");
     for expected in [
         "# A question",
-        "Missing are later, seed 1: the disk is full.",
+        "Missing: later, seed 1: the disk is full.",
         "| It is better (Table 1) | ✓ holds |",
         "| base | – | 3.1000 ± 0.1414 | 3.0000 | – |",
         "![Loss](question-1.svg)",

@@ -76,7 +76,7 @@ fn a_scale_changes_only_what_it_names() {
     assert_eq!(at(FILE, Some("large")).unwrap(), large);
 }
 
-/// The error of the file with one text in place of another, and the number of that line.
+/// The error of the file after `from` is replaced by `to`, and the number of the changed line.
 fn error(from: &str, to: &str, scale: &str) -> (String, usize) {
     let (before, _) = FILE.split_once(from).unwrap();
     let text = FILE.replacen(from, to, 1);
@@ -128,7 +128,7 @@ fn errors_have_the_place_in_the_file() {
         let is_there = says.is_empty() || error.starts_with(&format!("file.ron:{line}:"));
         assert!(is_there && error.contains(says), "{line} {says}: {error}");
     }
-    // To the character.
+    // The place is exact to the character.
     let (error, _) = error("steps: 3", "steps: many", "small");
     assert!(error.starts_with("file.ron:24:40: "), "{error}");
 }
@@ -224,7 +224,7 @@ fn a_missing_or_unknown_field_is_told_where_its_value_is() {
                 is_there && unknown.contains("fild"),
                 "{scale:?} {i} {field}: {unknown}"
             );
-            // A value of several lines is not left out.
+            // Only values on a single line are left out.
             if let Some(error) = error("").filter(|_| line.ends_with(',')) {
                 let end = lines[i..]
                     .iter()

@@ -55,8 +55,8 @@ impl Fixed {
         }
     }
 
-    /// The file as it stands in `run`, where another version may have written the same content in other words. Writes
-    /// it if it is missing.
+    /// Returns the file as it is in `run`, where another version may have written the same content in a different form.
+    /// Writes the file if it is missing.
     pub fn found_in(mut self, run: &Path) -> Result<Self, Error> {
         let path = run.join(self.name);
         match fs::symlink_metadata(&path) {
@@ -75,8 +75,8 @@ impl Fixed {
         disk::write(&run.join(self.name), self.content.text().as_bytes())
     }
 
-    /// Writes the file into `run` again if another program has deleted or changed it, and returns a note of that. What
-    /// stands in its place is renamed: it may be an edit that was meant for later.
+    /// Writes the file into `run` again if another program has deleted or changed it, and returns a note about it.
+    /// Anything in its place is renamed, because it may be an edit that was meant for later.
     pub fn restore(&mut self, run: &Path) -> Result<Option<String>, Error> {
         let path = run.join(self.name);
         let shown = path.display();
@@ -103,7 +103,7 @@ impl Fixed {
         self.name == name
     }
 
-    /// Whether the file stands unchanged in `run`.
+    /// Whether the file in `run` is unchanged.
     pub fn is_unchanged_in(&self, run: &Path) -> bool {
         self.is_content_of(&run.join(self.name))
     }

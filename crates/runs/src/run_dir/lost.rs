@@ -11,8 +11,8 @@ use crate::lock::LOCK;
 use crate::log::{Log, Mark};
 use crate::{Error, Row, disk, events};
 
-/// Reads the rows of the run in `path` up to the step `logged`, the last one with a row at a checkpoint. Adds a note for
-/// each log, `metrics` or `samples`, that no longer begins with its content at that checkpoint. Writes nothing.
+/// Reads the rows of the run in `path` up to the step `logged`, the last step with a row at a checkpoint. Adds a note
+/// for each log, `metrics` or `samples`, that no longer begins with its content at that checkpoint. Writes nothing.
 ///
 /// # Errors
 ///
@@ -44,8 +44,8 @@ pub fn read_back(
     Ok((rows, notes))
 }
 
-/// Checks that this process may write the files of the run in `path`, which exists. Its `logs` continue unless it starts
-/// over; with `tensorboard`, it writes event files. Writes nothing.
+/// Checks that this process may write the files of the run in `path`, which exists. `logs` tells whether its logs
+/// continue, `tensorboard` whether it writes event files. Writes nothing.
 ///
 /// # Errors
 ///
@@ -73,8 +73,8 @@ pub fn check_writable(path: &Path, logs: bool, tensorboard: bool) -> Result<(), 
     Ok(())
 }
 
-/// Says what the metrics of the run in `path` have lost: since its newest checkpoint, or at an earlier start. `None` if
-/// they have lost nothing, or nothing is known of them.
+/// Describes the rows that the metrics of the run in `path` have lost, since its newest checkpoint or at an earlier
+/// start. `None` if they have lost no rows, or if this is unknown.
 ///
 /// # Errors
 ///

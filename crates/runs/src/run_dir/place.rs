@@ -26,7 +26,7 @@ pub fn is_free(path: &Path) -> Result<bool, Error> {
         Ok(entries) => entries,
         Err(error) => match (error.kind(), fs::symlink_metadata(path)) {
             (ErrorKind::NotFound, Err(_)) => {
-                // A link to nothing on the way there has its own error.
+                // A link to nothing in the path has its own error.
                 is_there(path)?;
                 return Ok(true);
             }
@@ -61,7 +61,8 @@ pub fn is_free(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// The names without ending of the files that a run replaces. A new version is first written with the ending [`PARTIAL`].
+/// The names, without the ending, of the files that a run replaces. A new version is first written with the ending
+/// [`PARTIAL`].
 const REPLACED: [&str; 6] = [
     "config",
     "data",
@@ -72,7 +73,7 @@ const REPLACED: [&str; 6] = [
 ];
 const PARTIAL: &str = ".partial";
 
-/// Refuses what stands in the place where a new version of a file of the run is first written, and is no left-over file.
+/// Refuses anything but a left-over regular file at each path where the run first writes a new version of a file.
 pub(super) fn refuse_partials(run: &Path) -> Result<(), Error> {
     let mut partials = REPLACED
         .iter()
@@ -147,7 +148,7 @@ pub fn is_in_use(path: &Path) -> bool {
 /// # Errors
 ///
 /// Returns [`Error::Locked`] if another process trains one of them, an error for a file that is not part of a run, and
-/// I/O errors. On the first two, nothing is deleted.
+/// I/O errors. In the first two cases, nothing is deleted.
 pub fn delete(runs: &BTreeSet<PathBuf>) -> Result<(), Error> {
     let runs: Vec<&PathBuf> = runs.iter().filter(|run| run.is_dir()).collect();
     // Links are refused before the lock is written.

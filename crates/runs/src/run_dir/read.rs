@@ -25,7 +25,7 @@ pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
     let config = path.join(CONFIG);
     if let Err(error) = fs::symlink_metadata(&config) {
         if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
-            // Links that lead in a circle have an error of their own.
+            // Symbolic links that form a loop have an error of their own.
             is_there(path)?;
             return Err(Error::io("read", &config)(error));
         }
@@ -70,7 +70,7 @@ fn is_own_config(path: &Path) -> bool {
     path.ends_with(CONFIG) && path.with_file_name(HISTORY).exists()
 }
 
-/// Says that the run file `path` stands in the place of a trained run.
+/// Describes the problem that the run file `path` was given instead of a trained run.
 pub fn not_trained(path: &Path) -> String {
     let file = one_line(path.display());
     format!(
@@ -91,7 +91,7 @@ pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
     read.map_err(|error| tokenizer_error(path, error))
 }
 
-/// Makes the error of the tokenizer of the run in `run`, which cannot be read. A stop stays a stop.
+/// Makes the error of a tokenizer that cannot be read, for the run in `run`. Returns a stop by the user unchanged.
 pub fn tokenizer_error(run: &Path, error: DataError) -> Error {
     let problem = match error {
         error if error.is_stop() => return error.into(),
@@ -101,8 +101,8 @@ pub fn tokenizer_error(run: &Path, error: DataError) -> Error {
     wrong_tokenizer(run, &problem)
 }
 
-/// Makes the error of the tokenizer of the run in `run`, which has a `problem`. The remedy says where the tokenizer can
-/// be found again, by the config and the history of the run.
+/// Makes the error of a `problem` with the tokenizer of the run in `run`. The remedy says how to restore the tokenizer,
+/// according to the config and the history of the run.
 pub fn wrong_tokenizer(run: &Path, problem: &str) -> Error {
     /// The part of a config that says where its tokenizer comes from.
     #[derive(Default, Deserialize)]
@@ -124,7 +124,7 @@ pub fn wrong_tokenizer(run: &Path, problem: &str) -> Error {
     };
     let again = |before: &str| {
         let run = run.display();
-        // The paths of a run are compared with its tokenizer.
+        // Without a tokenizer, the paths of the run cannot be verified.
         let has_paths =
             matches!(data.tokenizer, TokenizerConfig::File(_)) || !data.source.paths().is_empty();
         let allow = match has_paths {
@@ -137,9 +137,12 @@ pub fn wrong_tokenizer(run: &Path, problem: &str) -> Error {
     };
     let origin = match (&data.source, merged, &data.tokenizer) {
         (Source::Imported, ..) => "import the model again, into another directory".into(),
-        (_, Some(parent), _) => format!("copy that of {}, which was merged", parent.display()),
+        (_, Some(parent), _) => format!(
+            "copy the tokenizer of {}, which was merged",
+            parent.display()
+        ),
         (_, None, TokenizerConfig::File(file)) if !is_on_hub(file) && !file.exists() => again(
-            &format!("put {} back, of which it was made: ", file.display()),
+            &format!("put {} back, from which it was made: ", file.display()),
         ),
         _ => again(""),
     };
@@ -173,10 +176,10 @@ pub fn check_tokenizer(path: &Path, corpus: &Corpus) -> Result<(), Error> {
     })
 }
 
-/// Checks the paths in the config of the run in `path`, which may come from others. `data` is its data config, with the
-/// fields that the user has replaced. A text or tokenizer outside the run must be the one of its training. So no other
-/// file is read on, tokenized or stored, and nothing is downloaded. A cache is refused, even inside the run, because
-/// the content of a cache is trusted.
+/// Checks the paths in the config of the run in `path`, which may come from someone else. `data` is its data config,
+/// with the fields that the user has replaced. A text or tokenizer outside the run must be the one that the run was
+/// trained with. So no other file is tokenized or stored, and nothing is downloaded. A cache is refused, even inside
+/// the run, because the content of a cache is trusted.
 ///
 /// # Errors
 ///
@@ -272,7 +275,8 @@ pub fn read_history(path: &Path) -> Result<Vec<Start>, Error> {
         true => read_lines(&path, u64::MAX)?,
         false => Vec::new(),
     };
-    // Each run has a whole line before it has a config. Without one, nobody knows whether its config was edited.
+    // Every run writes a whole line before its config. Without such a line, it is unknown whether the config was
+    // edited.
     if starts.is_empty() {
         let lost = Error::NoRun {
             path: run.into(),

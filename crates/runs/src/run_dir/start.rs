@@ -69,7 +69,7 @@ pub struct Start {
     /// The changes since the last start. At the first start, the changes of the model from the run with the initial
     /// weights. They have the form of the trainer's `differences`.
     pub changes: Vec<String>,
-    /// The loss of rows that was found at this start, while no process ran.
+    /// Rows that were lost while no process ran, as found at this start.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
 }
@@ -85,8 +85,8 @@ impl Start {
 }
 
 /// Whether someone has edited `config.ron` of the run in `path` since its last start. `history` holds the starts of the
-/// run. A start is recorded before its config is written. After failed starts, which made no step, the config is still
-/// that of an earlier start.
+/// run. A start is recorded before its config is written. After starts that failed before their first step, the config
+/// is still from an earlier start.
 ///
 /// # Errors
 ///

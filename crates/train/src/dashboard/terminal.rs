@@ -16,7 +16,8 @@ use burn_train::Interrupter;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::{cursor, execute, terminal};
 use ratatui::layout::Size;
-use residual_zoo_system::console::{self, lock, lock_within, warn};
+use residual_zoo_system::console::{self, warn};
+use residual_zoo_system::mutex::{lock, lock_within};
 use residual_zoo_system::{panics, terminal as tty};
 
 use super::rows::{Metric, Reached, Sink};
@@ -27,7 +28,7 @@ use tty::{Key, Keys, is_gone};
 
 /// The longest time between two checks of keys and state.
 const TICK: Duration = Duration::from_millis(250);
-/// The longest time that the end of the program waits for a terminal that accepts no output.
+/// The longest time that the program waits at its end for a terminal that accepts no output.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// Maximum cells of a terminal for the dashboard. Each cell takes 50 bytes of memory, twice.
 const MOST_CELLS: usize = 1 << 22;
@@ -140,7 +141,7 @@ fn note(text: &str) {
 }
 
 /// Closes the dashboard, restores the terminal and prints the waiting lines. Does nothing if the dashboard is closed.
-/// Any thread may call it, also at the end of the program.
+/// Any thread may call it, even at the end of the program.
 pub fn restore_terminal() {
     // A thread that waits for a stuck terminal must not keep the program from ending.
     let writing = lock_within(&WRITING, PATIENCE);

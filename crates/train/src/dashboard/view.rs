@@ -1,4 +1,4 @@
-//! Drawing of the state of a run. Small terminals show less; none needs to be large.
+//! Drawing of the state of a run. Small terminals show less.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -316,7 +316,7 @@ fn draw_chart(frame: &mut Frame, area: Rect, curve: &Curve, unit: Unit) {
         .graph_type(GraphType::Scatter)
         .style(Style::new().fg(VALID))
         .data(&valid);
-    // The chart's own labels of the x axis are not exactly under their values, so they are drawn below.
+    // The chart would not place the labels of the x axis exactly under their values, so `draw_steps` draws them.
     let x_axis = Axis::default()
         .title(Span::styled("steps", DIM))
         .style(DIM)

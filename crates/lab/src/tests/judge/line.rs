@@ -159,7 +159,7 @@ fn a_transfer_costs_what_the_other_lines_best_value_loses() {
         })
     };
     let (verdict, because) = judge(test("wide with", "wide"), &found);
-    // Nothing against 0.5 and 0.52; 12.706 · 0.01414 / √2 = 0.1271.
+    // A cost of zero, against costs of 0.5 and 0.52; 12.706 · 0.01414 / √2 = 0.1271.
     let expected = "from narrow to wide with: best rate 2.00 and 2.00, cost 0.0000 nats/token; from narrow \
                     to wide: best rate 2.00 and 1.00 (an edge), cost 0.5100 nats/token; difference -0.5100 ± \
                     0.1271 over 2 seeds, detectable";

@@ -1,0 +1,175 @@
+//! Reads RON text, and describes its errors in plain words.
+
+use std::path::Path;
+
+use ron::error::SpannedError;
+use ron::extensions::Extensions;
+use serde::de::DeserializeOwned;
+use serde_path_to_error::Track;
+
+use crate::Error;
+use crate::wording::{NAMES, in_plain_words, name_is_missing, of_composition, unknown};
+
+/// Parses RON text with the extensions of files under `experiments/`. Errors refer to the text as `path`.
+///
+/// # Errors
+///
+/// Returns an error with the line, the column and the path of the field if the text does not parse.
+pub fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Error> {
+    read_ron(text).map_err(|failed| {
+        let (field, error) = *failed;
+        let listed = match error.code {
+            ron::Error::ExpectedIdentifier => read_ron::<T>(&with_a_name(text, &error)).err(),
+            _ => None,
+        };
+        let problem = match listed.map(|failed| failed.1.code) {
+            Some(ron::Error::NoSuchEnumVariant { expected, .. }) => {
+                name_is_missing(rest_at(text, &error).unwrap_or_default(), expected)
+            }
+            _ => describe(&error.code),
+        };
+        Error::Parse {
+            path: path.into(),
+            line: error.span.start.line,
+            column: error.span.start.col,
+            // The last part of a path is `?` until its name is read.
+            problem: match field.trim_end_matches(['?', '.']) {
+                "" => problem,
+                field => format!("`{field}`: {problem}"),
+            },
+        }
+    })
+}
+
+/// Reads RON text. An error comes with the path of its field.
+fn read_ron<T: DeserializeOwned>(text: &str) -> Result<T, Box<(String, SpannedError)>> {
+    let ron = ron::Deserializer::from_str_with_options(text, &options());
+    let mut ron = ron.map_err(|error| Box::new((String::new(), error)))?;
+    let mut fields = Track::new();
+    let parsed = T::deserialize(serde_path_to_error::Deserializer::new(
+        &mut ron,
+        &mut fields,
+    ));
+    let parsed =
+        parsed.map_err(|error| Box::new((fields.path().to_string(), ron.span_error(error))))?;
+    let ended = ron.end();
+    ended.map_err(|error| Box::new((String::new(), ron.span_error(error))))?;
+    Ok(parsed)
+}
+
+/// Inserts an invalid name where a name is missing, so that the next error lists the valid names.
+fn with_a_name(text: &str, error: &SpannedError) -> String {
+    let at = rest_at(text, error).map_or(text.len(), |rest| text.len() - rest.len());
+    format!("{}_ {}", &text[..at], &text[at..])
+}
+
+/// Returns the text after the error's span.
+fn rest_at<'a>(text: &'a str, error: &SpannedError) -> Option<&'a str> {
+    let mut lines = text.split_inclusive('\n').skip(error.span.end.line - 1);
+    let line = lines.next()?;
+    let column = line.char_indices().nth(error.span.end.col - 1)?.0;
+    text.get(line.as_ptr() as usize - text.as_ptr() as usize + column..)
+}
+
+/// Describes an error of RON, with fewer words for a missing field.
+fn describe(error: &ron::Error) -> String {
+    match error {
+        ron::Error::MissingStructField { field, .. } => format!("field `{field}` is missing"),
+        ron::Error::SuggestRawIdentifier(found) => {
+            format!("found `{found}` where a name belongs; {NAMES}")
+        }
+        ron::Error::ExpectedIdentifier => format!(
+            "a name is missing; choices have names, as in `Path(\"text.txt\")` or `Bytes`, and {NAMES}"
+        ),
+        ron::Error::ExpectedComma => COMMA.into(),
+        ron::Error::NoSuchStructField {
+            found, expected, ..
+        } => unknown("field", found, expected) + of_composition(found),
+        ron::Error::NoSuchEnumVariant {
+            found, expected, ..
+        } => unknown("name", found, expected),
+        ron::Error::ExpectedNamedStructLike(_) | ron::Error::ExpectedDifferentStructName { .. } => {
+            NO_FIELDS.into()
+        }
+        ron::Error::DuplicateStructField { field, .. } => {
+            format!("the field `{field}` is there twice; leave one of them out")
+        }
+        ron::Error::ExpectedMapColon => COLON.into(),
+        ron::Error::TrailingCharacters => TRAILING.into(),
+        error => in_plain_words(&error.to_string()),
+    }
+}
+
+/// The problem of a value that ends too early.
+const COMMA: &str = "a comma or the closing bracket is missing here; whole numbers have no decimal point, and text needs \
+                     quotes";
+/// The problem of a value without fields where fields belong.
+const NO_FIELDS: &str = "expected fields with names in parentheses, as in `(field: 1)`";
+/// The problem of a field without a colon.
+const COLON: &str = "a colon is missing here; a field is written as `name: value`";
+/// The problem of text after the last bracket.
+const TRAILING: &str =
+    "there is more text after the closing bracket; remove it, or move the bracket to the end";
+
+pub(crate) fn extensions() -> Extensions {
+    Extensions::IMPLICIT_SOME | Extensions::UNWRAP_NEWTYPES | Extensions::UNWRAP_VARIANT_NEWTYPES
+}
+
+pub(crate) fn options() -> ron::Options {
+    ron::Options::default().with_default_extension(extensions())
+}
+
+#[cfg(test)]
+mod tests {
+    use residual_zoo_data::DataConfig;
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::Schedule;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "the fields are only read from text")]
+    struct File {
+        data: DataConfig,
+        #[serde(default)]
+        schedule: Schedule,
+    }
+
+    #[test]
+    fn what_a_file_lacks_is_said_in_plain_words() {
+        for (text, problem) in [
+            (
+                "(data: (source: \"mine.txt\"))",
+                "write `Path(\"mine.txt\")` for a file or directory",
+            ),
+            (
+                "(data: (source: \"µ\"))",
+                "`data.source`: unknown name `µ`; the names are ",
+            ),
+            (
+                "(data: (), schedule: \"Kausik\")",
+                "the names are Cosine, Kausik; write `Kausik` without quotes",
+            ),
+            (
+                "(data: (), schedule: [1e-3, 1e-2])",
+                "expected one of the names Cosine, Kausik",
+            ),
+            (
+                "(data: (), schedule: kausik)",
+                "unknown name `kausik` (did you mean `Kausik`?); the names are Cosine, Kausik",
+            ),
+            (
+                "(data: (), schedules: Kausik)",
+                "unknown field `schedules` (did you mean `schedule`?); the fields are data, schedule",
+            ),
+            ("(data: \"wide\")", NO_FIELDS),
+            ("(data = ())", COLON),
+            ("(data: ()))", TRAILING),
+        ] {
+            let error = parse_ron::<File>(text, Path::new("a.ron")).unwrap_err();
+            let error = error.to_string();
+            assert!(error.contains(problem), "{text}: {error}");
+        }
+    }
+}

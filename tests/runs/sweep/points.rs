@@ -1,0 +1,150 @@
+//! Points of a sweep that are given up, diverge or cannot be trained.
+
+use super::*;
+
+#[test]
+fn halving_gives_up_the_worse_points_and_ends_where_the_whole_sweep_does() {
+    let scratch = Scratch::new();
+    let file = small(&scratch);
+    let directory = scratch
+        .path("out")
+        .join(format!("{}-sweep", name(&scratch)));
+    ok(&mut sweep(&scratch, &file, &["--over", RATES, "--halving"]));
+    let halved = tried(&results(&directory), 0);
+    let mut shares: Vec<f64> = halved.values().map(|point| point.1).collect();
+    shares.sort_by(f64::total_cmp);
+    assert_eq!(shares, [0.25, 0.25, 0.5, 1.0]);
+    ok(&mut sweep(&scratch, &file, &["--over", RATES]));
+    let whole = tried(&results(&directory), 0);
+    for (point, (loss, share)) in &halved {
+        match *share == 1.0 {
+            true => assert_eq!(whole[point].0, *loss),
+            // Diverged points have no loss in either sweep.
+            false => assert!(loss.is_infinite() || whole[point].0 != *loss),
+        }
+    }
+    // Runs that have trained further give the same rungs.
+    ok(&mut sweep(&scratch, &file, &["--over", RATES, "--halving"]));
+    assert_eq!(tried(&results(&directory), 0), halved);
+}
+
+#[test]
+fn halving_without_effect_is_noted() {
+    let scratch = Scratch::new();
+    let file = small(&scratch);
+    let note = "note: halving has no effect, because a rung ends at a validation";
+    for (every, is_noted) in [("8", true), ("2", false)] {
+        let every = format!("train.validate_every={every}");
+        let options = ["--over", RATES, "--halving", "--set", &every];
+        let shown = ok(&mut sweep(&scratch, &file, &options));
+        assert_eq!(
+            shown.matches(note).count(),
+            usize::from(is_noted),
+            "{shown}"
+        );
+    }
+    let help = ok(zoo("sweep").arg("--help"));
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("without a number, N is 3"), "{help}");
+}
+
+#[test]
+fn a_rate_that_diverges_is_a_point_without_a_loss() {
+    let scratch = Scratch::new();
+    let file = small(&scratch);
+    let options = [
+        "--over",
+        "train.learning_rate=1e-2,1e38",
+        "--set",
+        "train.max_skipped=1",
+    ];
+    let shown = ok(&mut sweep(&scratch, &file, &options));
+    assert!(
+        shown.contains("best of ") && shown.contains("learning_rate=0.01"),
+        "{shown}"
+    );
+    let directory = scratch
+        .path("out")
+        .join(format!("{}-sweep", name(&scratch)));
+    let failed = &results(&directory)["tuning"]["runs"][0]["tried"][1]["failed"];
+    assert!(
+        failed.as_str().unwrap().starts_with("diverged at step"),
+        "{failed}"
+    );
+    // The sweep does not train the run further.
+    ok(&mut sweep(&scratch, &file, &options));
+    assert_eq!(
+        &results(&directory)["tuning"]["runs"][0]["tried"][1]["failed"],
+        failed
+    );
+    // A loss above the untrained model's does not count either.
+    let options = [
+        "--over",
+        "train.learning_rate=1e-2,30",
+        "--set",
+        "train.grad_clip=None",
+    ];
+    ok(&mut sweep(&scratch, &file, &options));
+    let risen = &results(&directory)["tuning"]["runs"][0]["tried"][1]["failed"];
+    assert!(risen.as_str().unwrap().starts_with("diverged"), "{risen}");
+    let table = fs::read_to_string(directory.join("sweep.csv")).unwrap();
+    let risen = table.lines().nth(2).unwrap();
+    assert!(risen.contains(",,false,diverged"), "{table}");
+    // A missing device is found before `--force` deletes trained runs.
+    let kept = || {
+        fs::read_dir(scratch.path("out").join("pool"))
+            .unwrap()
+            .count()
+    };
+    let before = kept();
+    let mut other = sweep(&scratch, &file, &options);
+    fails(other.args(["--force", "--gpu", "7"]), 2, &["`--gpu`"]);
+    assert_eq!(kept(), before);
+    // Without any loss there is no best point.
+    let options = [
+        "--over",
+        "train.learning_rate=1e37,1e38",
+        "--set",
+        "train.max_skipped=1",
+    ];
+    let output = run(&mut sweep(&scratch, &file, &options));
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(
+        error.contains("runs are missing") && error.contains("every point of the sweep diverged"),
+        "{error}"
+    );
+    // A path that cannot be written is found before training.
+    scratch.file("file", "");
+    let mut nowhere = zoo("sweep");
+    nowhere.arg(&file).args(options);
+    nowhere.arg("--runs").arg(scratch.path("file").join("runs"));
+    fails(&mut nowhere, 2, &["could not create", "file/runs"]);
+}
+
+#[test]
+fn a_point_that_cannot_be_trained_leaves_no_best() {
+    let scratch = Scratch::new();
+    let file = small(&scratch);
+    let options = ["--over", RATES];
+    ok(&mut sweep(&scratch, &file, &options));
+    let directory = scratch
+        .path("out")
+        .join(format!("{}-sweep", name(&scratch)));
+    let best = &results(&directory)["tuning"]["runs"][0]["best"];
+    assert!(best.is_u64());
+    // A foreign directory is in the place of a run.
+    let pool = scratch.path("out").join("pool");
+    let place = fs::read_dir(&pool).unwrap().next().unwrap().unwrap().path();
+    fs::remove_dir_all(&place).unwrap();
+    fs::create_dir(&place).unwrap();
+    fs::write(place.join("foreign"), "").unwrap();
+    let output = run(&mut sweep(&scratch, &file, &options));
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(error.contains("holds something else"), "{error}");
+    let shown = text(&output.stdout);
+    assert!(shown.contains("a point could not be trained"), "{shown}");
+    assert!(results(&directory)["tuning"]["runs"][0]["best"].is_null());
+    assert!(place.join("foreign").exists());
+}
