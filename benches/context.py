@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures the memory and time of a training step on Flex by the length of the context, for every model of `compare`.
+"""Measures the memory and time of a training step on Flex by context length, for every model of `compare`.
 
     python benches/context.py                    # two Markdown tables
     python benches/context.py --svg memory.svg   # and a plot of the memory
 
-Memory is the peak of the memory in use. Each model's points are fitted by memory = a + b · T. `off` is the largest
-distance of a point from this line, in percent. Time is the median of a few steps, per token of the batch. It does
-not depend on T if the cost is linear in T.
+Memory is the peak of the memory in use. For each model, the line memory = a + b · T is fitted, where T is the context
+length. `off` is the largest distance of a point from this line, in percent. Time is the median of a few steps, per
+token of the batch. The time per token does not depend on T if the cost of a step is linear in T.
 
 RESIDUAL_ZOO_OPS=plain measures the plain forms, whose attention keeps [time, time] tensors.
 """
@@ -26,7 +26,7 @@ MIB = 2**20
 
 
 def measure(zoo, model, context, batch):
-    """Returns the bytes in use at the peak of a step, and the seconds per token."""
+    """Returns the peak memory of a step in bytes, and the seconds per token."""
     composed = model in ("laurel", "recurrent", "laurel-rmt")
     field = "model.layers.0.context" if composed else "model.context"
     print(f"{model}, {context} tokens", file=sys.stderr)
@@ -42,7 +42,7 @@ def measure(zoo, model, context, batch):
 
 
 def fit(points):
-    """Returns the least-squares line a + b · T, and the largest relative distance from it."""
+    """Returns a and b of the least-squares line a + b · T, and the largest relative distance of a point from it."""
     n = len(points)
     mean_t, mean_y = sum(t for t, _ in points) / n, sum(y for _, y in points) / n
     slope = sum((t - mean_t) * (y - mean_y) for t, y in points) / sum((t - mean_t) ** 2 for t, _ in points)
@@ -59,7 +59,7 @@ def svg(curves):
     colours = ["#1b6ca8", "#c0392b", "#2e8b57", "#8e44ad", "#b9770e", "#555555"]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
-        f'font-size="12"><title>Peak memory of a training step over the context</title>'
+        f'font-size="12"><title>Peak memory of a training step against context length</title>'
         f'<rect width="{width}" height="{height}" fill="white"/>'
     ]
     for context in CONTEXTS:
@@ -86,12 +86,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     parser.add_argument("--zoo", default=str(target / "release/residual-zoo"), help="the program")
-    parser.add_argument("--batch", type=int, default=4, help="sequences [default: 4]")
+    parser.add_argument("--batch", type=int, default=4, help="sequences per batch [default: 4]")
     parser.add_argument("--svg", help="also write a plot")
     args = parser.parse_args()
     args.zoo = os.path.abspath(args.zoo)
     if not Path(args.zoo).exists():
-        sys.exit(f"error: {args.zoo} does not exist; build it by `cargo build --release`, or give --zoo")
+        sys.exit(f"error: {args.zoo} does not exist; build it with `cargo build --release`, or set --zoo")
     found = {m: {t: measure(args.zoo, m, t, args.batch) for t in CONTEXTS} for m in MODELS}
     curves = {model: [(t, memory) for t, (memory, _) in of.items()] for model, of in found.items()}
     head = "".join(f" T = {t} |" for t in CONTEXTS)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times `evaluate` and `lm_eval --model hf` in turn, on a model with random weights and made-up tasks.
+"""Times `evaluate` and `lm_eval --model hf` alternately, on made-up tasks, with a model that has random weights.
 
     benches/evaluate.py [--program target/release/residual-zoo] [--rounds 2]
 

@@ -6,12 +6,13 @@ r"""Times programs in turn on one machine and compares them.
         --command new='./new bench --json {json}'
 
 Every program runs once in each round. A program is one process that writes its step time, in seconds, as the
-field "step" of a JSON file. Each round starts with another group, and every second round goes through a group
-from its end. So a machine that gets slower or faster affects all programs alike.
+field "step" of a JSON file. Programs that are compared form a group. Each round starts with a different group, and
+every second round runs the programs of each group in reverse order. So a machine that gets slower or faster affects
+all programs alike.
 
-The table has the median over the rounds, the range, and the ratio to the first program of the same group in
-the same round. It also has the number of cores that other programs used meanwhile, because figures taken beside
-other programs say little. --busy keeps one core busy on purpose.
+The table gives the median over the rounds, the range, and the ratio to the first program of the same group in
+the same round. It also gives the number of cores that other programs used meanwhile, because their load makes the
+times unreliable. --busy keeps one core busy on purpose.
 """
 
 import argparse
@@ -49,7 +50,7 @@ class Command:
 
 
 class Suites:
-    """Each method gives the commands of one suite."""
+    """Builds the commands of each suite."""
 
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
@@ -74,7 +75,7 @@ class Suites:
         return ["--warmup", str(warmup), "--steps", str(steps), "--json", "{json}"]
 
     def text(self, vocabulary):
-        """Returns the fields for a random text with this number of different characters, which are its tokens."""
+        """Writes a random text of `vocabulary` different characters, each one a token. Returns its fields."""
         path = self.folder / f"{vocabulary}.txt"
         letters = [chr(0x10000 + i) for i in range(vocabulary)]
         drawn = random.Random(1).choices(letters, k=500_000)
@@ -137,7 +138,7 @@ class Suites:
         group = "50,257 ids, 8 x 1024"
         sizes = {"layers": 12, "heads": 12, "width": 768, "time": 1024, "batch": 8, "vocabulary": GPT2}
         sizes |= {"bias": True, "device": "cuda"}
-        # The zoo pads its columns to this number, so that tensor cores read whole rows.
+        # The zoo pads the unembedding to this number of columns, so that rows have a multiple of 16 bytes.
         padded = sizes | {"vocabulary": PADDED}
         torch = [
             self.torch(group, form, **sizes, **more)
@@ -161,7 +162,7 @@ class Suites:
 
     def rmt(self):
         small = ("GPT-2 10.7M", "gpt2/bench"), ("RMT 7.2M", "rmt/bench")
-        # They have 49M and 46M parameters at 50,257 token ids.
+        # With 50,257 token ids, these models have 49M and 46M parameters.
         large = ("GPT-2 49M", "gpt2/bench-49m"), ("RMT 46M", "rmt/bench-46m")
         ids = self.text(4096)
         return self.pairs("8 x 256", *small) + self.pairs("4096 ids, 4 x 256", *large, fields=ids)
@@ -171,7 +172,7 @@ class Suites:
         return self.pairs("8 x 256", *models)
 
     def pairs(self, batch, *models, fields=()):
-        """Compares models with the first of them, on each backend."""
+        """Compares the models with the first model, on each backend."""
         return [
             self.zoo(f"{batch}, {backend}", name, file, backend, *fields)
             for backend in CPU
@@ -212,7 +213,7 @@ def main():
 
 
 def rounds(commands, count, file):
-    """Returns the runs of each command: pairs of the step time in seconds and the cores that others used."""
+    """Returns the runs of each command: pairs of the step time in seconds and the number of cores that others used."""
     runs = [[] for _ in commands]
     for i in range(count):
         for j in order(commands, i):
@@ -225,7 +226,7 @@ def rounds(commands, count, file):
 
 
 def order(commands, i):
-    """Returns the commands of round i. Groups stay together, because their programs are compared."""
+    """Returns the indices of the commands in the order of round i. The programs of a group run one after another."""
     groups = {}
     for j, command in enumerate(commands):
         groups.setdefault(command.group, []).append(j)
@@ -249,7 +250,7 @@ def run(command, file):
 
 
 def used_by_others():
-    """Returns the seconds that the cores worked for other programs, or 0 if this is unknown."""
+    """Returns the CPU seconds that other programs have used since the machine started, or 0 if this is unknown."""
     try:
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     except OSError:
@@ -261,7 +262,7 @@ def used_by_others():
 
 
 def output(name, words):
-    """Runs a program and raises a problem with the last line of its errors if it fails."""
+    """Runs a program. If it fails, raises a `Problem` with the last line of its error output."""
     try:
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, errors="replace")
     except OSError as error:
@@ -361,7 +362,7 @@ def options():
         "--command",
         action="append",
         metavar="NAME=COMMAND",
-        help="a program to time, in the repository's folder; {json} stands for the file it writes",
+        help="a program to time; it runs in the repository's root, and {json} stands for the file that it writes",
     )
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     parser.add_argument(
@@ -374,14 +375,14 @@ def options():
         "--python", default=sys.executable, help="a Python that has PyTorch [default: this one]"
     )
     parser.add_argument("--rounds", type=at_least(1), default=5)
-    parser.add_argument("--warmup", type=at_least(0), help="steps of a run that are not counted")
-    parser.add_argument("--steps", type=at_least(1), help="steps of a run that are timed")
+    parser.add_argument("--warmup", type=at_least(0), help="untimed steps before the timed ones")
+    parser.add_argument("--steps", type=at_least(1), help="timed steps")
     parser.add_argument("--busy", action="store_true", help="keep one core busy with another process")
     parser.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
     args = parser.parse_args()
-    # Programs run in the repository's folder, not in this one. The path of a Python may be a link into
-    # another folder. The link is kept, because Python finds a virtual environment by it.
+    # Programs run in the repository's root, so paths become absolute. A Python may be a symbolic link. It is not
+    # resolved, because Python finds its virtual environment through the link.
     args.zoo = Path(os.path.abspath(args.zoo))
     if os.sep in args.python:
         args.python = os.path.abspath(args.python)
@@ -390,7 +391,7 @@ def options():
     if args.json and not args.json.absolute().parent.is_dir():
         raise Problem(f"--json {args.json}: there is no such folder")
     if args.suite and not args.zoo.is_file():
-        raise Problem(f"{args.zoo} does not exist: build it by `cargo build --release`, or name it by --zoo")
+        raise Problem(f"{args.zoo} does not exist: build it with `cargo build --release`, or set --zoo")
     return args
 
 

@@ -6,7 +6,7 @@
 
 A step draws the batch, runs the forward and backward passes, clips the gradients, updates the weights and
 reads the loss. The tokens are random: their content does not affect the time. The last line of the output is
-one line of JSON with the median, the fastest and the slowest step in seconds.
+a JSON object with the times of the median, the fastest and the slowest step, in seconds.
 """
 
 import argparse
@@ -137,7 +137,7 @@ def options():
     sizes = {"layers": 6, "heads": 6, "width": 384, "vocabulary": 65, "batch": 8, "time": 256}
     for name, default in sizes.items():
         parser.add_argument(f"--{name}", type=at_least(1), default=default)
-    parser.add_argument("--bias", action=argparse.BooleanOptionalAction, default=False, help="biases")
+    parser.add_argument("--bias", action=argparse.BooleanOptionalAction, default=False, help="use biases")
     parser.add_argument(
         "--form",
         choices=["fused", "explicit", "bf16"],
@@ -145,11 +145,11 @@ def options():
         help="attention in one call, as products and a softmax, or in one call with autocast to bfloat16",
     )
     parser.add_argument("--compile", action="store_true", help="compile the model with torch.compile")
-    parser.add_argument("--tf32", action="store_true", help="products of float32 in TF32, on a GPU")
+    parser.add_argument("--tf32", action="store_true", help="compute float32 matrix products in TF32, on a GPU")
     cores = len(os.sched_getaffinity(0))
     parser.add_argument("--threads", type=at_least(1), default=cores)
-    parser.add_argument("--warmup", type=at_least(0), default=2, help="steps that are not counted")
-    parser.add_argument("--steps", type=at_least(1), default=8, help="steps that are timed")
+    parser.add_argument("--warmup", type=at_least(0), default=2, help="untimed steps before the timed ones")
+    parser.add_argument("--steps", type=at_least(1), default=8, help="timed steps")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the line to this file")
     args = parser.parse_args()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Times completions for many clients at once, against one client at a time.
+"""Compares the throughput of completions for many clients at once with the throughput for one client.
 
     serve.py PROGRAM RUN [--clients 64] [--each 50] [--tokens 32] [--rounds 3]
 
-PROGRAM is residual-zoo, built with the feature `serve`, and RUN is the directory of a run. Each round asks for
-completions one after the other, and then with many clients at once. Each client has its own connection and prompts of
-several lengths. Prints the tokens per second of both, and their ratio. Fails if an answer is missing or has another
+PROGRAM is residual-zoo, built with the feature `serve`, and RUN is the directory of a run. Each round requests
+completions from one client, and then from many clients at once. Each client has its own connection and sends prompts of
+several lengths. Prints the tokens per second of both, and their ratio. Fails if an answer is missing or has a different
 number of tokens.
 """
 
@@ -42,7 +42,7 @@ def timed(port, clients, each, tokens):
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     if lost:
-        sys.exit(f"{len(lost)} completions were lost, such as {lost[0]}")
+        sys.exit(f"{len(lost)} completions failed, for example {lost[0]}")
     return clients * each * tokens / (time.monotonic() - start)
 
 

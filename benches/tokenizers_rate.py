@@ -1,4 +1,4 @@
-"""Times `residual-zoo tokenize` and the Python package `tokenizers` in turn, on the same text.
+"""Times `residual-zoo tokenize` and the Python package `tokenizers` alternately, on the same text.
 
     pip install tokenizers
     cargo build --release
@@ -45,7 +45,7 @@ def pieces(text, size):
 
 
 def python(tokenizer, text, size):
-    """Returns the seconds and the number of tokens."""
+    """Tokenizes the text in Python. Returns the time in seconds and the number of tokens."""
     documents, start, tokens = list(pieces(text, size)), time.perf_counter(), 0
     at_once = (64 << 20) // size
     for i in range(0, len(documents), at_once):
@@ -55,7 +55,7 @@ def python(tokenizer, text, size):
 
 
 def zoo(program, path, tokenizer):
-    """Returns the seconds."""
+    """Runs `residual-zoo tokenize` with an empty cache. Returns the time in seconds."""
     with tempfile.TemporaryDirectory() as cache:
         start = time.perf_counter()
         command = [program, "tokenize", "--data", path, "--tokenizer", tokenizer]

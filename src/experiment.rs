@@ -322,13 +322,13 @@ pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
         None if path.extension().is_some() || path.symlink_metadata().is_ok() => {
             let source = Source::read(path)?;
             if ExperimentFile::is_run(&source.text) {
-                let problem = format!("is a run file; train it by `residual-zoo train {name}`");
+                let problem = format!("is a run file; train it with `residual-zoo train {name}`");
                 return Err(ConfigError::new(name, problem).into());
             }
             source
         }
         None if builtin::run_files().any(|(run, _)| run == name) => {
-            let problem = format!("is a run; train it by `residual-zoo train {name}`");
+            let problem = format!("is a run; train it with `residual-zoo train {name}`");
             return Err(ConfigError::new(name, problem).into());
         }
         None => {

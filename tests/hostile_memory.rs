@@ -1,6 +1,6 @@
 //! Reading any file takes less memory than 4 times its size plus 64 MiB, and a text of any size can be tokenized.
 //!
-//! The tests are in a separate binary and run in turn, because they count all memory of the process.
+//! The tests are in a separate binary and run one at a time, because they count all memory of the process.
 
 #![allow(clippy::unwrap_used)]
 

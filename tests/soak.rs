@@ -370,7 +370,7 @@ impl Endless {
             .unwrap()
             .step;
         println!("an endless run of {steps} steps: {before:?} KiB and files, {after:?} at the end");
-        // Its rows and samples are kept in memory, some hundred bytes each.
+        // Its rows and samples are kept in memory, a few hundred bytes each.
         assert!(
             after.0 < before.0 + before.0 / 4 + 20_000,
             "{before:?} {after:?}"

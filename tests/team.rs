@@ -134,7 +134,7 @@ fn shared_moments_change_no_bit() {
         assert_eq!(checkpoint::optimizer_files(&newest).unwrap().len(), 2);
         // A file that the manifest does not name is ignored.
         fs::write(newest.join(checkpoint::OPTIMIZER), "junk").unwrap();
-        // The run continues with another number of processes, which split the moments differently.
+        // The run continues with a different number of processes, which split the moments in another way.
         let mut command = zoo("train");
         command.arg("--resume").arg(&shared);
         command.args(["--set", &format!("train.steps={}", STEPS + 4)]);
@@ -241,7 +241,7 @@ fn killed_teams_lose_nothing_and_go_on_in_any_number() {
         if victim.is_some() && !output.status.success() {
             assert!(error.contains(&format!("rank {rank}")), "{error}");
         }
-        // With as many processes as before, it ends alike to the bit; with another number, up to rounding.
+        // With as many processes as before, it ends alike to the bit; with a different number, up to rounding.
         let processes = [2, 4, 1][i % 3];
         trained(processes, &config, &directory, BackendKind::Flex);
         match processes {
@@ -295,11 +295,11 @@ fn what_a_team_cannot_do_is_said_once() {
     };
     let mut alone = zoo("train");
     alone.arg(SMOKE).arg("--run").arg(scratch.path("run"));
-    says(&alone, "`train.accumulate`: is 1, but 2 processes share");
+    says(&alone, "`train.accumulate` is 1, but 2 processes share");
     let mut norms = zoo("train");
     norms.args(["resnet/smoke", "--set", "train.accumulate=2", "--run"]);
     norms.arg(scratch.path("norms"));
-    says(&norms, "`model`: has batch norms");
+    says(&norms, "`model` has batch norms");
     let mut missing = zoo("train");
     missing.arg("nowhere.ron");
     says(&missing, "nowhere.ron");

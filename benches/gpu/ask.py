@@ -6,8 +6,8 @@ r"""Answers questions about speed and correctness on a GPU machine. Each command
     python benches/gpu/ask.py --tch PROGRAM --tests TESTS --out OUT --try    # tiny sizes, on a CPU
 
 PROGRAM is the program with the feature `tch`, and TESTS its test binary `backends` (docs/performance.md builds both).
-Either may be packed (`.xz`). `--cuda PROGRAM` is a program with the feature `cuda`. The Python that runs this script
-needs PyTorch of the version that PROGRAM was built for. Run it in the repository's root.
+Either may be compressed (`.xz`). `--cuda PROGRAM` is a program with the feature `cuda`. The Python that runs this
+script needs PyTorch of the version that PROGRAM was built for. Run the script in the repository's root.
 
 Every answer is a line of OUT/answers.jsonl, written as soon as it is known. `benches/gpu/tables.py OUT` makes the
 tables of docs/performance.md from it.
@@ -42,7 +42,7 @@ CONNECTIONS = {
     "attention residual in blocks": "PerSublayer(AttentionResidual(block: 4))",
 }
 GPT2 = "Gpt2(n_layer: 12, n_head: 12, width: 768, context: 1024)"
-# With --try, a small model takes the place of each.
+# The small models that replace those of FILES with --try.
 TINY = {
     "gpt2": "Gpt2(n_layer: 2, n_head: 2, width: 32, context: 64)",
     "rmt": "Rmt(n_layer: 2, d_k: 8, d_v: 8, rank: 4, context: 64)",
@@ -63,7 +63,7 @@ class Machine:
         self.env = os.environ | {"LD_LIBRARY_PATH": f"{lib}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
 
     def program(self, path):
-        """The path of a program, unpacked if necessary."""
+        """Returns the path of a program, and decompresses the program first if necessary."""
         if path is None or path.suffix != ".xz":
             return path
         place = self.out.resolve() / path.stem
@@ -73,11 +73,12 @@ class Machine:
         return place
 
     def run(self, question, name, limit, words, env=(), read=None, kill=None):
-        """Runs a command, and writes its answer. `read` takes the path of its JSON, and the text that it printed. The
-        command is killed as soon as `kill` returns true."""
+        """Runs a command for at most `limit` seconds, writes its answer and returns it. `read` gets the path of the
+        command's JSON file and the text that the command printed, and returns fields of the answer. The command is
+        killed as soon as `kill` returns true."""
         path = self.out / f"{question}-{name.replace(' ', '-').replace('/', '-')}"
         words = [str(word).replace("{json}", str(path.with_suffix(".json"))) for word in words]
-        # A command that fails must not leave the figures of an earlier one.
+        # If the command fails, the figures of an earlier command must not be read.
         path.with_suffix(".json").unlink(missing_ok=True)
         start = time.monotonic()
         with path.with_suffix(".log").open("w") as log:
@@ -140,7 +141,7 @@ class Machine:
         return self.run(question, f"{name or model}, {precision}", limit, words, env, read)
 
     def text(self):
-        """The fields of a random text with this many token ids, which are its characters."""
+        """Writes a random text of `ids` different characters, each one a token. Returns fields that select it."""
         path = self.out / "ids.txt"
         if not path.exists():
             letters = [chr(0x10000 + i) for i in range(self.ids)]
@@ -157,8 +158,8 @@ def read_json(path, _):
 
 
 def gpt2(m):
-    """A step of GPT-2 124M, 8 x 1024 tokens, in PyTorch and in the zoo, in turn. Tensor cores read rows of whole 16
-    bytes, so the zoo pads 50,257 columns to 50,304. PyTorch is measured with both sizes."""
+    """Times a step of GPT-2 124M, 8 x 1024 tokens, alternately in PyTorch and in the zoo. Tensor cores are fast for
+    rows of a multiple of 16 bytes, so the zoo pads 50,257 columns to 50,304. PyTorch is measured with both sizes."""
     padded = -(-m.ids // 64) * 64
     for _ in range(1 if m.args.tiny else 3):
         for precision, options in {"Bf16": ["bf16"], "Tf32": ["fused", "--tf32"], "F32": ["fused"]}.items():
@@ -168,13 +169,13 @@ def gpt2(m):
 
 
 def compiled(m):
-    """The same step in PyTorch with `torch.compile`."""
+    """Times the step of `gpt2` in PyTorch with `torch.compile`."""
     for precision, options in (("Bf16", ["--form", "bf16"]), ("Tf32", ["--form", "fused", "--tf32"])):
         m.torch_step("compiled", f"PyTorch compiled, {precision}", 120, "--compile", *options)
 
 
 def profile(m):
-    """The kernels that take the time of a step in bf16."""
+    """Lists the kernels that take the most time in a step in bf16."""
     for model in [*FILES, *CONNECTIONS]:
         trace = m.out / f"trace-{model.replace(' ', '-')}.json"
         m.zoo_step(
@@ -185,7 +186,8 @@ def profile(m):
 
 
 def kernels(trace):
-    """The launches and milliseconds of each kernel of a trace, the longest first, with the span and the busy time."""
+    """Returns the launches and milliseconds of the 40 longest kernels of a trace, the longest first, with the span and
+    the busy time. Deletes the trace."""
     events = json.loads(trace.read_text())["traceEvents"]
     on_gpu = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     kind = on_gpu or [e for e in events if e.get("cat") == "cpu_op"]
@@ -207,21 +209,21 @@ def kernels(trace):
 
 
 def large(m):
-    """A step of GPT-2 124M with 32 x 1024 tokens in bf16."""
+    """Times a step of GPT-2 124M with 32 x 1024 tokens in bf16."""
     batch = [] if m.args.tiny else ["--batch", 32]
     m.torch_step("large", "PyTorch, Bf16", 60, "--form", "bf16", *batch)
     m.zoo_step("large", 60, "gpt2", "Bf16", *([] if m.args.tiny else ["train.batch=32"]), name="zoo")
 
 
 def models(m):
-    """A step of the other architectures and connections at 124M to 150M parameters, against the zoo's GPT-2."""
+    """Times a step of every architecture and connection at 124M to 150M parameters, to compare with the zoo's GPT-2."""
     for precision in ("Tf32", "Bf16"):
         for model in [*FILES, *CONNECTIONS]:
             m.zoo_step("models", 60, model, precision)
 
 
 def references(m):
-    """The reference cases in f32, parity with Flex, and the bound of bf16."""
+    """Checks the reference cases in f32, parity with Flex, and the error bound of bf16."""
     if m.args.tests is None:
         print("references: left out, because --tests is not given")
         return
@@ -236,7 +238,8 @@ def references(m):
 
 
 def repeats(m):
-    """Two runs of 300 steps: how far apart they end; and the same, killed and resumed, with deterministic kernels."""
+    """Trains twice for 300 steps and compares the results. With deterministic kernels, also kills and resumes a run;
+    then all results must be equal."""
     if m.args.data is None:
         print("repeats: left out, because --data is not given")
         return
@@ -289,7 +292,7 @@ def reached(run, step):
 
 
 def last_rows(run):
-    """The last measurements of a run, in full precision."""
+    """Returns the last measurements of a run, in full precision."""
     trained = [row for row in rows(run) if "train_loss" in row][-1]
     validated = [row for row in rows(run) if "valid_loss" in row][-1]
     return {
@@ -300,7 +303,7 @@ def last_rows(run):
 
 
 def cuda(m):
-    """Burn's own CUDA backend: a step of GPT-2 124M."""
+    """Times a step of GPT-2 124M on Burn's own CUDA backend."""
     if m.args.cuda is None:
         print("cuda: left out, because --cuda is not given")
         return
@@ -325,11 +328,11 @@ def main():
     for path in (args.tch, args.cuda, args.tests, args.data):
         if path is not None and not path.is_file():
             parser.error(f"{path} is not a file")
-    # A name without a folder would be looked for on PATH.
+    # A name without a folder would be searched for on PATH.
     args.tch, args.cuda, args.tests = (path and path.resolve() for path in (args.tch, args.cuda, args.tests))
     for name in names:
         if name not in QUESTIONS:
-            parser.error(f"there is no question {name!r}; choose some of: {', '.join(QUESTIONS)}")
+            parser.error(f"there is no question {name!r}; choose from: {', '.join(QUESTIONS)}")
     if not args.tiny and not torch.cuda.is_available():
         parser.error("PyTorch finds no GPU; --try runs the questions at tiny sizes on the CPU")
     args.out.mkdir(parents=True, exist_ok=True)

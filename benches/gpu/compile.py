@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles the kernels for LibTorch with NVRTC, as a first launch does. Needs no GPU.
+"""Compiles the kernels for LibTorch with NVRTC, as their first launch does. Needs no GPU.
 
     torch-venv/bin/python benches/gpu/compile.py
 
@@ -33,7 +33,7 @@ def main():
         if status != 0:
             sys.exit(f"{target}: {log.value.decode()}")
         nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
-        print(f"{target}: {size.value} bytes by {found[0].name}", log.value.decode())
+        print(f"{target}: {size.value} bytes with {found[0].name}", log.value.decode())
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes Markdown tables of the answers of ask.py.
+"""Makes Markdown tables from the answers of ask.py.
 
     python benches/gpu/tables.py OUT [OUT…]
 
-A step is the median over the rounds of a command, with its range. Ratios are to PyTorch's step of GPT-2 in the same
-precision, and to the zoo's. If both were measured in the same rounds, a ratio is the median over the rounds.
+A step time is the median over the rounds of a command, with the range. Ratios are to PyTorch's step of GPT-2 in the
+same precision, and to the zoo's step of GPT-2. Within the question `gpt2`, a ratio is the median of the ratios of the
+rounds, with the range, if both have the same number of rounds. Otherwise, it is the ratio of the medians.
 """
 
 import json
@@ -16,7 +17,7 @@ GIB = 1 << 30
 
 
 def read(folders):
-    """The answers of all rounds by question and name, and the cards."""
+    """Returns the answers of all rounds by question and name, and the GPUs with their PyTorch versions."""
     answers, cards = {}, []
     for folder in folders:
         path = Path(folder) / "answers.jsonl"
@@ -42,7 +43,7 @@ def precision(name):
 
 
 def shown(values, digits):
-    """The median, and the range if there are several values."""
+    """Formats the median, and the range if there are several values."""
     middle = f"{median(values):.{digits}f}"
     if len(values) == 1:
         return middle

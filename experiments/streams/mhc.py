@@ -24,9 +24,9 @@ STREAMS, ROUNDS = 4, 20
 class Attention(nn.Module):
     def __init__(self):
         super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.out = nn.Linear(WIDTH, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH, bias=False)
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
+        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
 
     def forward(self, x):
         b, t, d = x.shape
@@ -37,9 +37,9 @@ class Attention(nn.Module):
 class Mlp(nn.Module):
     def __init__(self):
         super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-        self.up = nn.Linear(WIDTH, 4 * WIDTH)
-        self.out = nn.Linear(4 * WIDTH, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH, bias=False)
+        self.up = nn.Linear(WIDTH, 4 * WIDTH, bias=False)
+        self.out = nn.Linear(4 * WIDTH, WIDTH, bias=False)
 
     def forward(self, x):
         return self.out(F.gelu(self.up(self.norm(x)), approximate="tanh"))
@@ -90,14 +90,12 @@ class Model(nn.Module):
         self.n = STREAMS if connection is Mhc else None
         self.token, self.place = nn.Embedding(vocabulary, WIDTH), nn.Embedding(CONTEXT, WIDTH)
         self.residuals = nn.ModuleList(connection(f()) for _ in range(layers) for f in (Attention, Mlp))
-        self.norm = nn.LayerNorm(WIDTH)
+        self.norm = nn.LayerNorm(WIDTH, bias=False)
         # GPT-2, section 2.3, with the standard deviation of Nguyen and Salazar.
         std = math.sqrt(2 / (5 * WIDTH))
         for name, p in self.named_parameters():
             if name.endswith("weight") and p.dim() == 2:
                 nn.init.normal_(p, std=std / math.sqrt(2 * layers) if ".out." in name else std)
-            elif name.endswith("bias"):
-                nn.init.zeros_(p)
 
     def forward(self, ids):
         h = self.token(ids) + self.place.weight

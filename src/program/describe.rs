@@ -69,7 +69,7 @@ pub fn describe(options: DescribeArgs) -> anyhow::Result<()> {
             checked => checked?,
         }
     }
-    // Prints the config first, because reading the data for the rest can take long.
+    // Prints the config first, because reading the data for the rest can take a long time.
     cli::print(&format!("{}\n", config.to_ron()))?;
     if let Some(origin) = origin {
         return describe_untrained(&config, &options.path, &origin);

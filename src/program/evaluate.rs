@@ -19,9 +19,9 @@ use residual_zoo_system::counted;
 
 use super::{name_of_run, note_edited, or_force};
 
-/// Evaluate a run's model: perplexity of texts, last words, multiple choice; for a run on images, accuracies.
+/// Evaluate a run's model: perplexity of texts, last-word prediction, multiple choice; for a run on images, accuracies.
 ///
-/// A task is a file with the fields of a public data set, a JSON object on each line, or a text. Questions and metrics
+/// A task is a file: a text, or one JSON object per line with the fields of a public data set. Questions and metrics
 /// follow EleutherAI's lm_eval. An evaluation that was stopped continues with the same command.
 ///
 /// A run on images classifies all of its validation images. images.html then has the confusion matrix and misclassified
@@ -43,7 +43,7 @@ pub struct EvaluateArgs {
     /// has the same fields as text, and for text files of WikiText. A run on text needs at least one task
     #[arg(long, value_name = "[KIND=]FILE")]
     task: Vec<String>,
-    /// The place of the images, for a run on images [default: as in the config of the run]
+    /// The directory of the images, for a run on images [default: as in the config of the run]
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
     /// Take the first N documents of each task [default: all]
@@ -53,7 +53,7 @@ pub struct EvaluateArgs {
     /// the context of the model]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     stride: Option<usize>,
-    /// Number of requests of equal lengths, or of images, that are scored at once
+    /// Number of requests of equal length, or of images, that are scored at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
     batch: usize,
     /// The directory of results.json and of the samples [default: evaluations/ and the name of the run]
@@ -71,9 +71,9 @@ pub struct EvaluateArgs {
 fn at_least_one(text: &str) -> Result<usize, String> {
     let number: usize = text
         .parse()
-        .map_err(|_| "must be a number from 1 on".to_owned())?;
+        .map_err(|_| "must be a whole number of at least 1".to_owned())?;
     match number {
-        0 => Err("must be a number from 1 on".into()),
+        0 => Err("must be a whole number of at least 1".into()),
         number => Ok(number),
     }
 }
@@ -90,7 +90,7 @@ pub fn evaluate(options: EvaluateArgs) -> anyhow::Result<()> {
     }
     run.must_be_text()?;
     if let Some(data) = &options.data {
-        let problem = "is given, but the run is on text; give the text by `--task`";
+        let problem = "is given, but the run is on text; give the text with `--task`";
         return Err(ConfigError::new(format!("--data {data}"), problem).into());
     }
     if options.task.is_empty() {

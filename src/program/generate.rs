@@ -12,7 +12,7 @@ use residual_zoo::runs::generate::Sampling;
 
 use super::{note_edited, or_force};
 
-/// The most texts that a command generates.
+/// Maximum number of texts that a command generates.
 const MOST_TEXTS: usize = 10_000;
 
 /// Print text from a run's model, as it is generated
@@ -30,7 +30,7 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = cli::number(1, MOST_TEXTS as u32))]
     samples: u32,
     /// Tokens to generate for each text
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = cli::parsed::<usize>("a whole number from 0 on"))]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = cli::parsed::<usize>("a whole number of at least 0"))]
     tokens: usize,
     /// Divides the logits: lower values draw likely tokens more often; 0 always takes the most likely one
     #[arg(
@@ -41,7 +41,7 @@ pub struct GenerateArgs {
     )]
     temperature: f64,
     /// Draw only from the K most likely tokens [default: from all]
-    #[arg(long, value_name = "K", value_parser = cli::parsed::<usize>("a whole number from 0 on"))]
+    #[arg(long, value_name = "K", value_parser = cli::parsed::<usize>("a whole number of at least 0"))]
     top_k: Option<usize>,
     /// Draw only from the smallest set of most likely tokens whose probabilities add up to P, above 0 and at most 1
     /// [default: from all]
@@ -51,7 +51,7 @@ pub struct GenerateArgs {
     #[arg(long)]
     force: bool,
     /// Seed of the draws; the same seed gives the same texts
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = cli::parsed::<u64>("a whole number from 0 on"))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = cli::parsed::<u64>("a whole number of at least 0"))]
     seed: u64,
     #[command(flatten)]
     checkpoint: CheckpointArgs,

@@ -34,7 +34,7 @@ pub struct ImportArgs {
     #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
     /// Number of attention heads of a TokenFormer; not needed for the published models
-    #[arg(long, value_name = "N", value_parser = cli::parsed::<usize>("a whole number from 0 on"))]
+    #[arg(long, value_name = "N", value_parser = cli::parsed::<usize>("a whole number of at least 0"))]
     heads: Option<usize>,
     /// Set a field, such as model.activation=GeluTanh or train.learning_rate=1e-4; repeat it for several
     #[arg(long, value_name = "PATH=VALUE")]
@@ -65,7 +65,7 @@ pub fn import(options: ImportArgs) -> anyhow::Result<()> {
         n_head: heads,
         set,
     };
-    // The files can have several gigabytes.
+    // The files can be several gigabytes large.
     let imported = unless_stopped(move || read(&directory, &options))??;
     imported.write(&run)?;
     for note in &imported.notes {

@@ -73,7 +73,7 @@ pub fn list(options: ListArgs) -> anyhow::Result<()> {
         let names = groups.iter().flat_map(|group| &group.rows);
         let meant = did_you_mean(searched[0], names.map(|[name, _]| name));
         let problem = format!(
-            "is in no name and no description here{meant}; `residual-zoo list` shows all names"
+            "does not occur in any name or description here{meant}; `residual-zoo list` shows all names"
         );
         return Err(ConfigError::new(options.words.join(" "), problem).into());
     }
@@ -151,7 +151,7 @@ fn overview(groups: &[Group]) -> anyhow::Result<()> {
             cli::print(&format!("{indent}{line}"))?;
         }
     }
-    let more = "More: `residual-zoo list runs` says what these are, any other WORD searches.";
+    let more = "More: `residual-zoo list runs` describes the run files; any other WORD searches.";
     cli::print(&cli::wrapped(more, ""))?;
     Ok(())
 }

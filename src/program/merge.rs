@@ -28,7 +28,7 @@ pub struct MergeArgs {
     /// The directory of the new run
     #[arg(long, value_name = "DIR")]
     run: PathBuf,
-    /// Factor of all values: 1 gives the sum of both models in each Pattention, 0.5 their mean
+    /// Factor by which all values are multiplied: 1 gives the sum of both models in each Pattention, 0.5 their mean
     #[arg(
         long,
         value_name = "FACTOR",

@@ -174,13 +174,14 @@ fn experiment_of(
     Ok(Some((experiment, scale.map(str::to_owned))))
 }
 
-/// Notes that the config of a run was edited since its last start. The weights were trained with the earlier config.
+/// Notes that the config of a run has been edited since its last start. The weights were trained with the earlier
+/// config.
 fn note_edited(run: &Path) {
     let history = run_dir::read_history(run).unwrap_or_default();
     if run_dir::is_config_edited(run, &history).unwrap_or(false) {
         let file = run.join("config.ron");
         cli::warn(&format!(
-            "note: {} was edited since the run started; its weights were trained with the config before",
+            "note: {} has been edited since the run started; its weights were trained with the earlier config",
             file.display()
         ));
     }
@@ -233,7 +234,7 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
         let experiments = builtin::experiments().map(|source| source.name);
         let meant = did_you_mean(&name, runs.chain(experiments));
         let problem = format!(
-            "is neither a file or run directory nor a run file of the zoo{meant}; `residual-zoo list runs` shows those"
+            "is not a file, a run directory or a run file of the zoo{meant}; `residual-zoo list runs` shows the run files"
         );
         return Err(ConfigError::new(name, problem).into());
     };
@@ -418,7 +419,7 @@ fn memory_note(config: &RunConfig) -> Option<&'static str> {
         config.model.connection.as_ref()?;
     matches!(connection, ConnectionConfig::AttentionResidual(_)).then_some(
         "note: each read of an attention residual copies all earlier outputs, so the memory of a deep model is estimated far \
-         too low, to a third at 24 layers",
+         too low: a third of the peak at 24 layers",
     )
 }
 

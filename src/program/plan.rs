@@ -134,7 +134,7 @@ pub fn plan(options: PlanArgs) -> anyhow::Result<()> {
         trains,
     } = planned(&options)?;
     let bases = bases(&runs)?;
-    // The runs of a file share their precision, because they do not compare it.
+    // The runs of a file usually have the same precision, so the precision of the first is used.
     let precision = runs
         .first()
         .and_then(|(_, config)| config.train.precision)
@@ -241,10 +241,10 @@ pub fn plan(options: PlanArgs) -> anyhow::Result<()> {
     )?;
     print("–: a step has fewer sequences than there are devices.")?;
     if !is_counted {
-        print("Memory is not counted on this backend; the default one, and GPUs, do.")?;
+        print("Memory is not counted on this backend; the default backend and GPUs count it.")?;
     } else if options.memory {
         print(
-            "Memory is that of a device that trains one micro-batch at a time. With train.shard_optimizer, N devices \
+            "Memory is for a device that trains one micro-batch at a time. With train.shard_optimizer, N devices \
              keep 1/N of the moments each.",
         )?;
         if let Some(note) = note {
@@ -305,7 +305,7 @@ fn speed(
         (None, None) => {
             let rate = measure_rates(kind, gpu, precision)?.product;
             let line = format!(
-                "Times are at the full rate of matrix products on this machine, {} as just measured beside its other \
+                "Times are at the full rate of matrix products on this machine, {}, measured just now beside other \
                  work; a real run takes longer. --tflops sets another rate.",
                 flops_per_second(rate)
             );
@@ -370,7 +370,7 @@ fn planned(options: &PlanArgs) -> anyhow::Result<Planned> {
     }
 }
 
-/// Formats a time in at most two units.
+/// Formats a time in its most readable unit.
 fn time(seconds: f64) -> String {
     let (days, years) = (seconds / 86_400.0, seconds / (365.25 * 86_400.0));
     match () {

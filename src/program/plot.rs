@@ -47,7 +47,7 @@ pub fn plot(options: PlotArgs) -> anyhow::Result<()> {
     }
     let mut runs = Vec::new();
     for run in &options.runs {
-        // Reports a path that is not a run before its metrics are missing.
+        // A path that is not a run is reported here, rather than as missing metrics.
         let config = run_dir::read_config(run)?;
         let config = with_tokenizer_beside(config, &run.join(run_dir::CONFIG))?;
         runs.push((curve(run, &config)?, config.data));
@@ -86,8 +86,8 @@ fn curve(run: &Path, config: &RunConfig) -> anyhow::Result<Curve> {
         let problem = format!(
             "{untrained} and has not been trained since, so it has no training curve; {}`{}`",
             match untrained {
-                Untrained::Imported => "train it by ",
-                Untrained::Merged(..) => "plot those runs, or train it by ",
+                Untrained::Imported => "train it with ",
+                Untrained::Merged(..) => "plot those runs, or train it with ",
             },
             untrained.command(run)
         );
@@ -174,7 +174,9 @@ fn bytes_per_token(run: &Path, data: &DataConfig, stop: &Interrupter) -> anyhow:
         return Err(problem("was trained on other data than its config names now").into());
     }
     let bytes = corpus.bytes_per_token;
-    bytes.ok_or_else(|| problem("has data that are no text, so there are no bytes").into())
+    bytes.ok_or_else(|| {
+        problem("was trained on data that are not text, so there are no bytes").into()
+    })
 }
 
 /// Returns the points as CSV; with means, also their range.

@@ -53,7 +53,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = cli::number(1, 1_000_000))]
     max_tokens: u32,
     /// Seconds that running requests may take after the server is stopped
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = cli::parsed::<u32>("a whole number from 0 on"))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = cli::parsed::<u32>("a whole number of at least 0"))]
     grace: u32,
     /// Go on even if this machine's memory cannot hold the model or the contexts of all sequences
     #[arg(long)]
@@ -93,7 +93,7 @@ pub fn serve(options: ServeArgs) -> anyhow::Result<()> {
         None => name_of_run(&options.run)?,
     };
     if name.is_empty() || name.chars().any(char::is_control) {
-        let problem = "of the model must have characters that can be shown; give one by `--name`";
+        let problem = "of the model must have characters that can be shown; give one with `--name`";
         return Err(ConfigError::new("name", problem).into());
     }
     let is_open = key.is_none() && !options.host.is_loopback();

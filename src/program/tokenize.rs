@@ -83,7 +83,7 @@ pub fn tokenize(options: TokenizeArgs) -> anyhow::Result<()> {
         _ => String::new(),
     };
     cli::print(&format!(
-        "{}, tokenized by {}",
+        "{}, tokenized with {}",
         config.source,
         named(&config.tokenizer)
     ))?;

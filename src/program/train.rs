@@ -53,7 +53,7 @@ pub struct TrainArgs {
     #[arg(long, value_name = "RUN", conflicts_with_all = ["run", "init_from"])]
     resume: Option<PathBuf>,
     /// Only check the config, the data, the first weights and an existing run, and print parameters, tokens and passes;
-    /// nothing is trained or written
+    /// nothing is trained, and nothing is written except the tokens in the cache
     #[arg(long)]
     check: bool,
     /// Continue even if config, data or backend have changed (noted in history.jsonl)
@@ -115,13 +115,13 @@ fn check_tune(model: &ModelConfig, first: Option<&Path>) -> anyhow::Result<()> {
     if first.tuned().is_some() {
         let run = cli::quoted_path(run);
         return wrong(format!(
-            "adds new tokens, but {run} has been tuned already; train on by `{run}/config.ron --init-from {run}` without --tune"
+            "adds new tokens, but {run} has been tuned already; to train it further, give `{run}/config.ron --init-from {run}` without --tune"
         ));
     }
     match first.plain() {
         Some(Zoo::TokenFormer(_)) => Ok(()),
         _ => wrong(format!(
-            "needs the weights of a TokenFormer, but those of --init-from are of {}",
+            "needs the weights of a TokenFormer, but --init-from has the weights of {}",
             first.name()
         )),
     }
@@ -152,7 +152,7 @@ fn added_tokens(tune: &str) -> Result<String, ConfigError> {
 enum InitBy {
     /// Keep the weights and the optimizer's moments; a larger TokenFormer appends new weights
     Grow,
-    /// Keep the weights, start with fresh moments; a wider GPT-2 is widened by Net2Net
+    /// Keep the weights, start with fresh moments; for a wider GPT-2, Net2Net widens the weights
     GrowFresh,
 }
 
@@ -226,7 +226,7 @@ fn lead(options: TrainArgs, team: Option<Team>) -> anyhow::Result<()> {
             if file.join(run_dir::CONFIG).exists() {
                 let run = cli::quoted_path(file);
                 let problem = format!(
-                    "is a run; continue it by `residual-zoo train --resume {run}`, or give its config.ron"
+                    "is a run; continue it with `residual-zoo train --resume {run}`, or give its config.ron"
                 );
                 return Err(ConfigError::new(file.display().to_string(), problem).into());
             }
@@ -260,12 +260,12 @@ fn lead(options: TrainArgs, team: Option<Team>) -> anyhow::Result<()> {
     }
     let is_new = options.resume.is_none() && !directory.join("config.ron").exists();
     if let (Some(field), None, true) = (config.model.tuned(), &options.init_from, is_new) {
-        let problem = "is set, so all other weights are frozen and would stay random; give the model to be tuned by --init-from";
+        let problem = "is set, so all other weights are frozen and would stay random; give the model to tune with --init-from";
         return Err(ConfigError::new(format!("model.{field}"), problem).into());
     }
     options.data.apply(&mut config.data, &options.set)?;
     if is_imported && config.data.source != Source::Imported && options.init_from.is_none() {
-        cli::warn("the weights are random; --init-from RUN takes those of the imported model");
+        cli::warn("the weights are random; --init-from RUN loads the imported weights");
     }
     if let Some(run) = options.resume.as_ref().filter(|_| !options.allow_paths) {
         check_paths(run, &config.data, &options.data)?;
@@ -357,7 +357,7 @@ fn lead(options: TrainArgs, team: Option<Team>) -> anyhow::Result<()> {
         let problem = format!("repeat the command, or use `--resume {directory}`");
         return Err(DriveError::Stopped(problem).into());
     }
-    // A loss that is not finite is missing in its row.
+    // A loss that is not finite is missing from its row.
     let is_validated = summary.rows.iter().any(|row| row.valid_accuracy.is_some());
     if is_validated && !summary.valid_loss.is_finite() {
         bail!(

@@ -213,7 +213,7 @@ fn an_odd_number_of_tokens_changes_a_pass_in_bf16_only_by_rounding() {
     }
 }
 
-/// log Z of a row with one logit that is NaN, for each place of that logit.
+/// log Z of a row with one logit that is NaN, for each position of that logit.
 struct WithNan;
 
 impl OnBackend for WithNan {

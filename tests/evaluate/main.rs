@@ -443,7 +443,7 @@ fn the_program_prints_metrics_and_writes_results() {
     fails(
         wide.args(["--stride", "100000"]),
         2,
-        &["`--stride`: is 100000, but the model reads "],
+        &["`--stride` is 100000, but the model reads "],
     );
     let json = fs::read(place.path("out/results.json")).unwrap();
     let json: Value = serde_json::from_slice(&json).unwrap();

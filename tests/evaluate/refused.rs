@@ -136,7 +136,7 @@ fn a_batch_that_does_not_fit_into_memory_is_refused() {
         in_shell("ulimit -v 6000000", &evaluate)
     };
     let says = [
-        "`--batch`: is 100000",
+        "`--batch` is 100000",
         "about",
         "(`ulimit -v`)",
         "smaller number",

@@ -201,7 +201,8 @@ fn an_id_without_a_token_is_left_out_with_a_note() {
         ]);
         let (found, notes) = imported(&folder.path().join("out"));
         assert_eq!(ends(&found), [Some(270), Some(270)]);
-        let note = format!("`eos_token_id` of generation_config.json is {said}, which is not a token");
+        let note =
+            format!("`eos_token_id` of generation_config.json is {said}, which is not a token");
         let about: Vec<_> = notes
             .iter()
             .filter(|found| found.contains("_token_id"))

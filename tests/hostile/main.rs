@@ -151,7 +151,7 @@ fn every_flip_and_every_cut_of_a_shard_is_noticed() {
     }
 }
 
-/// An edit of a file. Its place is a fraction of the file's length.
+/// An edit of a file. Its position is a fraction of the file's length.
 #[derive(Clone, Debug)]
 enum Edit {
     Flip(Index, u8),

@@ -18,16 +18,17 @@ This page compares the claims of the papers with the experiments of the zoo.
 
 - **Size.** Most models here are 30 to 15,000 times smaller than the models of the papers. A claim that does not hold
   here may hold at their size, and vice versa.
-- **Losses of text** are mostly per character here, and per token in most papers. A token has roughly four
-  characters, so the same effect is roughly four times as large per token.
+- **Losses of text** are mostly per character here, and per token in most papers. The sizes of such differences cannot
+  be compared.
 
 ✓ holds · ✗ does not hold · ? undecided · – not tested
 
-- **Values.** A value is the mean over the seeds. A difference has its 95 % confidence interval. Of two values, the
-  first belongs to the claim's subject.
-- **p** is corrected for the number of claims of an experiment (Holm).
+- **Values.** A value is the mean over the seeds. A difference is given with its 95 % confidence interval. Of two
+  values, the first belongs to the claim's subject.
+- **p** is corrected (Holm) for the number of claims of the experiment, or of the claim's family if the experiment has
+  primary claims, which were named before its runs.
 - **Units.** Numbers without a unit are validation losses, unless the claim says otherwise. They are in nats per
-  token, or per image.
+  token, or per image. A model that ends below another has a lower final loss.
 - **Budget:** the number of seeds, the passes over the text, and the time of all training on one core, tuning included.
   Experiments that share runs each count the whole time of those runs.
 
@@ -35,7 +36,7 @@ This page compares the claims of the papers with the experiments of the zoo.
 
 ";
 
-/// All experiments of a paper, in the order of `docs/results/README.md`.
+/// The results of all experiments of a paper, in the order of `docs/results/README.md`.
 fn of_paper(paper: &str) -> Vec<Results> {
     let text = fs::read_to_string(root().join("docs/results/README.md")).unwrap();
     let names = text
@@ -111,7 +112,7 @@ fn row_of(results: &[Results], experiment: &str, claim: &str, docs: &str) -> Str
     line(row, &results.link(docs))
 }
 
-/// The main claims of all papers.
+/// The table of the main claims of all papers.
 fn main_claims() -> String {
     let mut table = CLAIMS.to_owned();
     for paper in &PAPERS {

@@ -198,7 +198,7 @@ fn a_run_is_trained_if_its_weights_are_needed_or_the_user_forces_it() {
 fn the_pool_goes_on_beside_the_file() {
     let scratch = published();
     let pool = scratch.path("out/pool");
-    // Deletes all runs but the last ones of the second run, which started from the weights of the first.
+    // Deletes all runs except the ones that started from the weights of another run.
     let began = |path: &Path| {
         let history = fs::read_to_string(path.join("history.jsonl")).unwrap();
         !history.contains(r#""init_from":null"#)
@@ -369,7 +369,7 @@ fn a_file_that_is_no_file_of_these_runs_is_an_error() {
     let nowhere = scratch.path("out");
     nothing.args(["recurrent_cost", "--results", "pages", "--runs"]);
     nothing.arg(nowhere);
-    fails(&mut nothing, 2, &["`--results`: has no effect"]);
+    fails(&mut nothing, 2, &["`--results` has no effect"]);
 }
 
 #[test]

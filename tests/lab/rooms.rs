@@ -9,7 +9,7 @@ use std::process::Command;
 use residual_zoo_testing::root;
 use serde_json::Value;
 
-/// The rooms of the library. A crate depends on crates of lower rooms only.
+/// The layers of the library, from the lowest to the highest. A crate depends only on crates of lower layers.
 const ROOMS: [&[&str]; 12] = [
     &["residual-zoo-system"],
     &[
@@ -82,7 +82,7 @@ fn dependencies_run_one_way() {
             continue;
         }
         let here = room(name).unwrap_or_else(|| {
-            panic!("{name} is in no room: add it to ROOMS in tests/lab/rooms.rs")
+            panic!("{name} is in no layer: add it to ROOMS in tests/lab/rooms.rs")
         });
         for need in needs.iter().filter(|need| need.starts_with("residual-zoo")) {
             let there = room(need).unwrap_or_else(|| panic!("{name} needs {need}"));

@@ -294,7 +294,7 @@ fn a_number_that_is_not_finite_is_not_blamed_on_an_assignment() {
         let text = format!("(model: Gpt2(), train: ({field}: {number}))");
         let config = RunConfig::parse(&text, "test.ron".as_ref()).unwrap();
         let error = config.set(&["train.steps=3".into()]).unwrap_err();
-        let expected = format!("`train.{field}`: is {number}; it must be a finite number");
+        let expected = format!("`train.{field}` is {number}; it must be a finite number");
         assert_eq!(error.to_string(), expected);
     }
     let named = r#"(model: Gpt2(), data: (source: Path("an inf of NaN.txt")))"#;

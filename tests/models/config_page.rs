@@ -339,13 +339,13 @@ impl Page {
             return format!("({})", parts.join(", "));
         }
         let Type::Path(path) = ty else {
-            panic!("a field that is no path");
+            panic!("a field that is not a path");
         };
         let last = path.path.segments.last().unwrap();
         let mut inner = || match &last.arguments {
             PathArguments::AngleBracketed(arguments) => match arguments.args.first().unwrap() {
                 GenericArgument::Type(inner) => self.type_of(inner),
-                _ => panic!("a generic argument that is no type"),
+                _ => panic!("a generic argument that is not a type"),
             },
             _ => panic!("a type without an argument"),
         };

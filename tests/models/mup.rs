@@ -304,7 +304,10 @@ fn coordinates_of_tokenformer_change_alike_at_widths_64_and_1024() {
 fn a_start_beside_mup_is_refused() {
     fn refused(config: impl Architecture) {
         let error = config.validate().unwrap_err().to_string();
-        assert!(error.contains("`mup` sets the initial weights; leave one out"), "{error}");
+        assert!(
+            error.contains("`mup` sets the initial weights; leave one out"),
+            "{error}"
+        );
     }
     refused(Gpt2Config {
         init: Some(residual_zoo::gpt2::Init::Fixed(0.02)),

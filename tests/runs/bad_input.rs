@@ -142,7 +142,7 @@ fn sizes_beyond_any_machine_are_named_at_once() {
         ("model.layers.0.context", "100000000000000"),
     ] {
         let says = format!(
-            "`model.{}`: is {size}; it must be at most 16777216",
+            "`model.{}` is {size}; it must be at most 16777216",
             field.rsplit('.').next().unwrap()
         );
         fails(&mut set(&format!("{field}={size}")), 2, &[&says]);
@@ -154,7 +154,7 @@ fn sizes_beyond_any_machine_are_named_at_once() {
         &mut all,
         2,
         &[
-            "`model`: has more than",
+            "`model` has more than",
             "parameters, which fit on no machine",
         ],
     );
@@ -217,7 +217,7 @@ fn what_is_no_config_is_named() {
     let kept = scratch.file("kept.ron", b"(model: Gpt2())");
     let mut bench = zoo("bench");
     bench.args([SMOKE, "--steps", "1", "--json"]).arg(&kept);
-    fails(&mut bench, 2, &["kept.ron`: has no figures"]);
+    fails(&mut bench, 2, &["kept.ron` has no figures"]);
     assert_eq!(fs::read(kept).unwrap(), b"(model: Gpt2())");
 }
 
@@ -414,7 +414,7 @@ fn a_prompt_the_model_cannot_take_is_named() {
     fails(
         &mut generate(&["--temperature", "-1"]),
         2,
-        &["`--temperature`: is -1; it must be at least 0"],
+        &["`--temperature` is -1; it must be at least 0"],
     );
     fails(&mut generate(&["--top-p", "0"]), 2, &["top-p"]);
     fails(
@@ -430,7 +430,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     fails(
         &mut smoke("/proc/residual-zoo".as_ref()),
         2,
-        &["/proc/residual-zoo", "by `--run DIR`\n"],
+        &["/proc/residual-zoo", "with `--run DIR`\n"],
     );
     let scratch = Scratch::new();
     let file = scratch.file("file", "x");

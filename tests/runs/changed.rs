@@ -256,7 +256,7 @@ fn what_replaces_a_log_while_a_run_trains_is_moved_away_and_no_row_is_lost() {
         fs::remove_file(run.join(name)).unwrap();
         put(&run.join(name));
         signal(&child, "-CONT");
-        // Reading a FIFO would wait for ever.
+        // Reading a FIFO would wait forever.
         let is_file = || fs::symlink_metadata(run.join(name)).is_ok_and(|file| file.is_file());
         assert!(wait(|| is_file().then_some(())).is_some(), "{name}");
         wait_for(&run, 30);
@@ -270,7 +270,7 @@ fn what_replaces_a_log_while_a_run_trains_is_moved_away_and_no_row_is_lost() {
     });
     replace("samples.txt", &|path| fs::create_dir(path).unwrap());
     let shown = stop(child, "-TERM");
-    let note = "metrics.jsonl was replaced by another program while the run trains; what stood there is now ";
+    let note = "metrics.jsonl was replaced by another program while the run was training; what stood there is now ";
     assert_eq!(shown.matches(note).count(), 3, "{shown}");
     assert_eq!(
         shown.matches("samples.txt was replaced").count(),
@@ -387,7 +387,7 @@ fn a_file_in_other_words_is_written_again_once() {
     wait_for(&run, 90);
     let shown = stop(child, "-TERM");
     assert_eq!(
-        shown.matches("tokenizer.json has vanished").count(),
+        shown.matches("tokenizer.json vanished").count(),
         1,
         "{shown}"
     );

@@ -260,7 +260,7 @@ fn a_checkpoint_is_chosen_by_its_step_or_its_loss() {
     ok(&mut start(&best));
     let says = [
         &format!("began with another checkpoint of {}", run.display()),
-        "not with that of step 12; start another run with `--run DIR`\n",
+        "not with the checkpoint of step 12; start another run with `--run DIR`\n",
     ];
     fails(&mut start("12"), 2, &says);
     // A check gives the same error, and accepts a new start.
@@ -305,7 +305,7 @@ fn a_checkpoint_is_chosen_by_its_step_or_its_loss() {
     assert_eq!(evaluate("best"), evaluate(&best));
     assert_ne!(evaluate("best"), evaluate("12"));
 
-    // The results of other weights are kept, and a note names their place.
+    // The results with other weights are kept, and a note names their new path.
     let mut other = zoo("evaluate");
     other.arg(&run).arg("--task").arg(&tasks);
     let shown = ok(other
@@ -313,7 +313,8 @@ fn a_checkpoint_is_chosen_by_its_step_or_its_loss() {
         .arg(scratch.path("12"))
         .args(["--checkpoint", "6"]));
     assert!(
-        shown.contains("the results of other weights are in ") && shown.contains("results.before-"),
+        shown.contains("the results with other weights were moved to ")
+            && shown.contains("results.before-"),
         "{shown}"
     );
 

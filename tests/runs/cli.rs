@@ -375,12 +375,12 @@ fn numbers_of_options_are_checked_by_their_options() {
         (
             "generate",
             &["run", "--tokens", "-1"][..],
-            "must be a whole number from 0 on",
+            "must be a whole number of at least 0",
         ),
         (
             "generate",
             &["run", "--tokens", "ten"],
-            "must be a whole number from 0 on",
+            "must be a whole number of at least 0",
         ),
         ("generate", &["run", "--top-p", "x"], "must be a number"),
         (

@@ -118,7 +118,7 @@ fn a_vocabulary_that_is_not_that_of_the_data_is_said_for_each_run() {
     assert!(!exact.contains("note:"), "{exact}");
     let assumed = ok(&mut plan(&["--set", "data.tokenizer=Bpe(vocab_size: 300)"]));
     assert_eq!(planned(&assumed, "gpt2/shakespeare-cpu")[0], "~300");
-    let note = "note: ~ marks an assumed vocabulary: the most that the tokenizer may have, because tiny shakespeare \
+    let note = "note: ~ marks an assumed vocabulary: the maximum of the tokenizer, because tiny shakespeare \
                 is not downloaded yet";
     assert!(assumed.contains(note), "{assumed}");
     let file = ok(&mut plan(&[
@@ -258,7 +258,7 @@ fn the_check_of_an_experiment_finds_what_would_fail_at_the_start() {
         .arg(of("", huge))
         .arg("--check"));
     assert!(
-        huge.contains("note: `long` cannot be trained here: `model`: needs at least"),
+        huge.contains("note: `long` cannot be trained here: `model` needs at least"),
         "{huge}"
     );
     let file = of("", shorter);
@@ -286,7 +286,7 @@ fn options_without_effect_on_counts_are_refused() {
         (file, ["--set", "data.tokenizer=Bytes"]),
         (file, ["--seeds", "1"]),
     ] {
-        let says = format!("`{}`: has no effect, because ", option.join(" "));
+        let says = format!("`{}` has no effect, because ", option.join(" "));
         for check in [&["--check"][..], &[]] {
             let mut command = outside(&scratch, "experiment");
             fails(
@@ -324,7 +324,7 @@ fn an_experiment_has_at_most_1000_seeds() {
     fails(
         command.arg(file).arg("--check"),
         2,
-        &["seeds`: are more than 1000"],
+        &["seeds` are more than 1000"],
     );
 }
 

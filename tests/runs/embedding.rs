@@ -116,7 +116,7 @@ fn what_is_no_run_or_cannot_be_built_is_an_error() {
         (
             "n_layer: 2",
             "n_layer: 1000000000",
-            "model.n_layer`: is 1000000000; it must be at most 16777216",
+            "model.n_layer` is 1000000000; it must be at most 16777216",
         ),
         ("n_head: 2", "n_head: 0", "n_head"),
         ("width: 32", "width: 33", "n_head"),

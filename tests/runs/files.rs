@@ -222,7 +222,7 @@ fn every_command_says_where_a_lost_tokenizer_is_found_again() {
     ] {
         let says = [
             "of-file/tokenizer.json: cannot be read",
-            "and put tok.json back",
+            "and put back tok.json",
         ];
         fails(&mut words(command), 2, &says);
     }

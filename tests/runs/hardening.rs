@@ -218,8 +218,8 @@ fn limits_of_the_shell_count_as_memory() {
         ("ulimit -d 6000000", "(`ulimit -d`)"),
     ] {
         for (batch, field) in [
-            ("10000000", "`train.batch`: is 10000000"),
-            ("300000", "`train.batch`: is 300000"),
+            ("10000000", "`train.batch` is 10000000"),
+            ("300000", "`train.batch` is 300000"),
         ] {
             let says = [field, "of memory", named, "--force"];
             fails(&mut limited(limit, batch), 2, &says);

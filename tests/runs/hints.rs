@@ -94,7 +94,7 @@ fn a_run_file_in_the_place_of_a_trained_run_is_named() {
     let file = scratch.path("my.ron");
     fs::write(&file, MODELS[0].1).unwrap();
     let says = |name: &str| {
-        format!("is a run file; train it first by `residual-zoo train {name} --run DIR`")
+        format!("is a run file; train it first with `residual-zoo train {name} --run DIR`")
     };
     for name in ["gpt2/smoke", file.to_str().unwrap()] {
         for command in ["generate", "plot", "evaluate", "serve"] {
@@ -173,7 +173,7 @@ fn line_ends_of_windows_are_named_with_their_remedy() {
     fails(
         &mut evaluate,
         2,
-        &["end as on Windows: convert it by `tr -d '\\r' < OLD > NEW`"],
+        &["end as on Windows: convert it with `tr -d '\\r' < OLD > NEW`"],
     );
 }
 
@@ -222,7 +222,7 @@ fn errors_of_files_say_what_stands_there() {
         ("(model: Gpt2(dropout: None))", "expected a number"),
         (
             "(model: Gpt2(), train: (steps: 1, steps: 2))",
-            "the field `steps` is there twice",
+            "the field `steps` is given twice",
         ),
         (
             "model:\n  gpt2",
@@ -277,7 +277,7 @@ fn data_with_another_content_and_equal_counts_are_told_apart() {
     fs::write(&mine, "text some ".repeat(500)).unwrap();
     let says = ["outside of the run", "--allow-paths --allow-config-change"];
     fails(&mut resume(&path), 2, &says);
-    let changed = "the content of the data has changed, with as many tokens as before";
+    let changed = "the content of the data has changed, but not the number of tokens";
     fails(resume(&path).arg("--data").arg(&mine), 2, &[changed]);
     let allowed = [
         "--allow-paths",

@@ -349,7 +349,7 @@ fn a_received_run_downloads_nothing() {
     };
     for shown in [preset("describe"), preset("plan")] {
         assert!(shown.contains("~50304"), "{shown}");
-        let why = "note: ~ marks an assumed vocabulary: that of GPT-NeoX, because `hf://o/m` is not downloaded yet";
+        let why = "note: ~ marks an assumed vocabulary: GPT-NeoX's, because `hf://o/m` is not downloaded yet";
         assert!(shown.contains(why), "{shown}");
     }
     assert_eq!(hub.requests(), before);

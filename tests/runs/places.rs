@@ -47,11 +47,7 @@ fn links_that_lead_in_a_circle_are_bad_input_with_a_remedy() {
     );
     commands.extend(["describe", "plot", "generate", "evaluate"].map(|it| with(it, &link)));
     for mut command in commands {
-        fails(
-            &mut command,
-            2,
-            &["lead round in a circle; make the link again"],
-        );
+        fails(&mut command, 2, &["form a loop; make the link again"]);
     }
     assert!(!run.exists());
     // A directory of texts with such a link.
@@ -60,7 +56,7 @@ fn links_that_lead_in_a_circle_are_bad_input_with_a_remedy() {
     symlink("b", texts.join("a")).unwrap();
     symlink("a", texts.join("b")).unwrap();
     fs::write(texts.join("c.txt"), "x".repeat(1000)).unwrap();
-    fails(&mut on(&texts), 2, &["in a circle"]);
+    fails(&mut on(&texts), 2, &["form a loop"]);
     let inside = link.join("run");
     let mut into = zoo("train");
     into.args(["gpt2/smoke", "--no-tui", "--run"]).arg(&inside);
@@ -125,7 +121,7 @@ fn what_stands_in_the_place_of_a_config_is_named() {
             &mut init,
         ] {
             let remedy = match path.is_symlink() {
-                true => "replace it by a copy",
+                true => "replace it with a copy",
                 false => "move it away",
             };
             fails(command, 2, &["config.ron: is not a regular file", remedy]);
@@ -197,7 +193,10 @@ fn weights_of_a_run_whose_config_was_edited_are_noted() {
     .unwrap();
     let mut command = train(&config(&scratch, MODELS[0].1), &scratch.path("second"));
     let shown = text(&run(command.arg("--init-from").arg(&first)).stderr);
-    assert!(shown.contains("config.ron was edited since"), "{shown}");
+    assert!(
+        shown.contains("config.ron has been edited since"),
+        "{shown}"
+    );
 }
 
 #[test]
@@ -232,7 +231,7 @@ fn an_experiment_with_a_wrong_name_of_its_runs_is_no_run_file() {
     fails(
         zoo("experiment").arg(&run_file),
         2,
-        &["is a run file; train it by"],
+        &["is a run file; train it with"],
     );
 }
 

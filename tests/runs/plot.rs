@@ -195,7 +195,7 @@ fn a_run_without_a_curve_says_why_and_what_to_do() {
     );
     ok(outside(&scratch, "train").args(["a.ron", "--run", "a"]));
     ok(outside(&scratch, "merge").args(["a", "a", "--run", "both"]));
-    let why = "both`: was merged from a and a and has not been trained since";
+    let why = "both` was merged from a and a and has not been trained since";
     let train = "residual-zoo train both/config.ron --init-from both --run NEW";
     fails(
         outside(&scratch, "plot").args(["a", "both"]),
@@ -211,7 +211,7 @@ fn a_run_without_a_curve_says_why_and_what_to_do() {
     fails(
         outside(&scratch, "plot").arg("a"),
         2,
-        &["`a`: has lost its metrics.jsonl; restore it"],
+        &["`a` has lost its metrics.jsonl; restore it"],
     );
 }
 
@@ -245,7 +245,7 @@ fn a_full_disk_keeps_the_old_chart() {
     assert!(failed > 0);
 }
 
-/// The temporary file beside a chart has no longer name than the chart.
+/// The name of the temporary file beside a chart is no longer than the chart's name.
 #[test]
 fn a_chart_may_have_the_longest_name() {
     let scratch = Scratch::new();

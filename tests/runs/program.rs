@@ -203,7 +203,7 @@ fn a_comparison_replaces_nothing_that_is_not_its_own() {
         assert_eq!(fs::read_to_string(place.join(name)).unwrap(), "mine");
         fs::remove_file(place.join(name)).unwrap();
     }
-    // Remains of a full disk are no obstacle.
+    // Partial files that a full disk has left are no obstacle.
     scratch.file("runs/compare/comparison.1.partial", "A compa");
     ok(&mut compare(&["a.ron"]));
     // All errors are found before anything is deleted.
@@ -428,7 +428,7 @@ fn an_experiment_of_ones_own_runs_on_ones_own_text() {
     fails(
         outside(&scratch, "experiment").arg("gpt2/smoke"),
         2,
-        &["`gpt2/smoke`: is a run; train it by `residual-zoo train gpt2/smoke`"],
+        &["`gpt2/smoke` is a run; train it with `residual-zoo train gpt2/smoke`"],
     );
     fails(
         outside(&scratch, "experiment").arg("rmt_vs_nothing"),
@@ -457,14 +457,17 @@ fn tokenize_counts_and_fills_the_cache() {
         "{shown}"
     );
     let cache = scratch.path("cache/residual-zoo/tokens");
-    let head = format!("my.txt, tokenized by bpe:300\ncache: {}\n", cache.display());
+    let head = format!(
+        "my.txt, tokenized with bpe:300\ncache: {}\n",
+        cache.display()
+    );
     assert!(shown.starts_with(&head), "{shown}");
     assert!(cache.is_dir());
     let set = ["--set", "data.text_field=body"];
     fails(
         command.args(set),
         2,
-        &["`--set data.text_field=body`: has no effect, because a plain text has no fields"],
+        &["`--set data.text_field=body` has no effect, because a plain text has no fields"],
     );
 }
 
@@ -479,7 +482,7 @@ fn remedies_fit_their_command() {
     fails(zoo("train").arg(&run), 2, &["train --resume"]);
     let to = scratch.path("nosuch/a.svg");
     let written = format!(
-        "could not write {}: No such file or directory (os error 2); create its folder first, or choose another one, by `--out FILE`\n",
+        "could not write {}: No such file or directory (os error 2); create its folder first, or choose another one, with `--out FILE`\n",
         to.display()
     );
     fails(zoo("plot").arg(&run).arg("--out").arg(&to), 2, &[&written]);
@@ -502,7 +505,7 @@ fn remedies_fit_their_command() {
         )
     };
     for option in ["--data", "--tokenizer"] {
-        let says = format!("`{option}`: is bytes, but nothing here reads data; leave it out\n");
+        let says = format!("`{option}` is bytes, but nothing here reads data; leave it out\n");
         let mut command = zoo("experiment");
         command.arg(counting(256)).args([option, "bytes"]);
         fails(&mut command, 2, &[&says]);
@@ -510,7 +513,7 @@ fn remedies_fit_their_command() {
     fails(
         zoo("experiment").arg(counting(0)),
         2,
-        &["count`: is 0; it must be at least 1"],
+        &["count` is 0; it must be at least 1"],
     );
     let mut greedy = zoo("generate");
     greedy
@@ -519,17 +522,17 @@ fn remedies_fit_their_command() {
     fails(
         &mut greedy,
         2,
-        &["`--top-k`: has no effect with `--temperature 0`"],
+        &["`--top-k` has no effect with `--temperature 0`"],
     );
     let mut paths = smoke(&scratch.path("other"));
     fails(
         paths.arg("--allow-paths"),
         2,
-        &["`--allow-paths`: has no effect"],
+        &["`--allow-paths` has no effect"],
     );
     let mut paths = zoo("describe");
     paths.args(["gpt2/smoke", "--allow-paths"]);
-    fails(&mut paths, 2, &["`--allow-paths`: has no effect"]);
+    fails(&mut paths, 2, &["`--allow-paths` has no effect"]);
     for (command, option, most) in [("experiment", "--jobs", 256), ("serve", "--batch", 1024)] {
         let (code, error) = run_of(zoo(command).arg("rmt_scaling").args([option, "0"]));
         assert_eq!(code, Some(2));

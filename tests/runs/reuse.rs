@@ -116,7 +116,7 @@ fn what_cannot_be_tuned_or_merged_is_named() {
     fails(
         merge(&base, &base, &new).args(["--value-scale", "0"]),
         2,
-        &["`value_scale`: is 0"],
+        &["`value_scale` is 0"],
     );
     fails(
         &mut merge(&base, &scratch.path("nothing"), &new),

@@ -497,11 +497,11 @@ fn errors_name_the_option_or_the_place_in_the_file() {
         ),
         (
             vec!["--over", "train.batch=4,4"],
-            vec!["`--over`: has the point batch 4 twice"],
+            vec!["`--over` has the point batch 4 twice"],
         ),
         (
             vec!["--over", "train.batch=2,4", "--over", "train.batch=2,4"],
-            vec!["`--over`: has `train.batch` twice"],
+            vec!["`--over` has `train.batch` twice"],
         ),
         (
             vec!["--over", "train.batch=2,4", "--set", "train.seed=3"],
@@ -550,7 +550,7 @@ fn errors_name_the_option_or_the_place_in_the_file() {
     for (arguments, says) in [
         (
             ["laurel_start", "--scale", "cpu", "--seeds", "20"],
-            "--seeds 20`: does not fit: `sweep.seeds`: has 11",
+            "--seeds 20` does not fit: `sweep.seeds` has 11",
         ),
         (
             [
@@ -571,12 +571,12 @@ fn errors_name_the_option_or_the_place_in_the_file() {
         (
             "compare",
             ["compare/gpt2", "--run", "/proc/x"],
-            "by `--run DIR`",
+            "with `--run DIR`",
         ),
         (
             "sweep",
             ["gpt2/smoke", "--runs", "/proc/x"],
-            "by `--runs DIR`",
+            "with `--runs DIR`",
         ),
     ] {
         let mut command = zoo(command);
@@ -602,6 +602,6 @@ fn errors_name_the_option_or_the_place_in_the_file() {
     fails(
         generate.args(["run", "--top-p", "2"]),
         2,
-        &["`--top-p`: is 2"],
+        &["`--top-p` is 2"],
     );
 }

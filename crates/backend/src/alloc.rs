@@ -22,7 +22,7 @@ impl PeakAlloc {
         IN_USE.load(Relaxed)
     }
 
-    /// The most bytes in use since the last [`reset`](Self::reset).
+    /// The maximum number of bytes in use since the last [`reset`](Self::reset).
     pub(crate) fn most() -> usize {
         MOST.load(Relaxed)
     }

@@ -98,8 +98,8 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> String {
         .to_string()
 }
 
-/// Recognises the message of a panic because a device has no memory left, and returns the size of the tensor if the
-/// message has it. The messages come from PyTorch on a GPU or a CPU, or from the CUDA driver.
+/// Recognises panic messages about exhausted memory, from PyTorch on a GPU or a CPU, or from the CUDA driver. Returns
+/// `None` for other messages, and otherwise the size of the tensor, if the message has it.
 pub fn out_of_memory(message: &str) -> Option<Option<String>> {
     const WANTED: [&str; 2] = ["Tried to allocate ", "tried to allocate "];
     let says = [

@@ -75,8 +75,8 @@ impl BackendKind {
         matches!(self, Self::Flex | Self::LibTorch)
     }
 
-    /// The GPU on which the backend computes unless the user names another, or the CPU: `None` for the CPU, and for
-    /// backends that choose a device themselves.
+    /// The GPU on which the backend computes if the user names neither a GPU nor the CPU. `None` means the CPU, or a
+    /// device that the backend chooses itself.
     pub fn default_gpu(self) -> Option<usize> {
         match self {
             #[cfg(feature = "tch")]

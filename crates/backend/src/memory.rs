@@ -5,8 +5,8 @@ use burn::tensor::backend::AutodiffBackend;
 use crate::{BackendError, BackendKind, OnBackend, PeakAlloc};
 
 impl BackendKind {
-    /// Bytes of the GPU in the backend's memory pool for the calling thread, both in use and free; `None` without a
-    /// pool.
+    /// Returns the size in bytes of the backend's memory pool on the GPU, for the calling thread. The size includes
+    /// free parts of the pool. `None` without a pool.
     pub fn pool_size(self, gpu: Option<usize>) -> Option<u64> {
         match self {
             #[cfg(feature = "cuda")]
@@ -68,8 +68,8 @@ impl OnBackend for Shrink {
 /// # fn main() {}
 /// ```
 ///
-/// On a GPU, it measures the memory of LibTorch's tensors, and with other backends the size of the memory pool.
-/// LibTorch reports no memory on a CPU, and the memory of the process would mostly belong to earlier work.
+/// With LibTorch on a GPU, it measures the memory of the tensors. With the other backends, it measures the size of the
+/// memory pool. LibTorch reports no memory on a CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct PeakMemory {
     kind: BackendKind,
@@ -90,7 +90,7 @@ impl PeakMemory {
         Self { kind, gpu }
     }
 
-    /// The most bytes in use since the start; `None` if unknown.
+    /// The maximum number of bytes in use since the start; `None` if unknown.
     pub fn bytes(&self) -> Option<u64> {
         match self.kind {
             // A program always uses some memory, so zero means that the allocator does not count.

@@ -29,7 +29,7 @@ impl OnBackend for Nothing {
 }
 
 impl BackendKind {
-    /// Checks that this backend computes on the GPU of index `gpu`, or on its default device.
+    /// Checks that this backend can compute on the GPU of index `gpu`, or on its default device.
     ///
     /// # Errors
     ///
@@ -43,7 +43,8 @@ impl BackendKind {
     ///
     /// # Errors
     ///
-    /// If the backend is not compiled, or finds no device or driver.
+    /// Returns an error if the backend is not compiled, has no such GPU, finds no device or driver, or runs out of
+    /// memory.
     pub fn run<T: OnBackend>(self, gpu: Option<usize>, task: T) -> Result<T::Output, BackendError> {
         match self {
             #[cfg(feature = "flex")]

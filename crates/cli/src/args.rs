@@ -20,7 +20,7 @@ pub struct BackendArgs {
     #[arg(long, value_name = "NAME", value_parser = backends())]
     pub backend: Option<BackendKind>,
     /// Index of the GPU, counted from 0 [default: the backend's choice; for tch the first GPU, if there is one]
-    #[arg(long, value_name = "INDEX", value_parser = parsed::<usize>("a whole number from 0 on"))]
+    #[arg(long, value_name = "INDEX", value_parser = parsed::<usize>("a whole number of at least 0"))]
     gpu: Option<usize>,
     /// Compute on the CPU with tch, even if the machine has a GPU
     #[arg(long, conflicts_with = "gpu")]
@@ -113,7 +113,8 @@ impl PlaceArgs {
 /// The checkpoint of a run.
 #[derive(Args, Debug, Clone, Copy)]
 pub struct CheckpointArgs {
-    /// The checkpoint to use: a number of steps, `best` (the lowest validation loss) or `newest`
+    /// The checkpoint to use: a number of steps, `best` (the saved one with the lowest validation loss) or
+    /// `newest`
     #[arg(long, value_name = "STEP|best|newest", default_value_t = Choice::Newest)]
     pub checkpoint: Choice,
 }
@@ -148,7 +149,7 @@ impl DataArgs {
     /// the field of an option.
     pub fn apply(&self, config: &mut DataConfig, set: &[String]) -> Result<(), ConfigError> {
         if let Some(name) = &self.data {
-            // For images, `--data` only gives their place.
+            // For images, `--data` only gives their location.
             let field = match &config.source {
                 Data::Images(_) => "data.source.set",
                 _ => "data.source",
@@ -209,7 +210,7 @@ impl DataArgs {
                         _ => "",
                     };
                     let problem = format!(
-                        "`{path}` does not exist{meant}; the tokenizers are bytes, chars, bpe:SIZE, or \
+                        "`{path}` does not exist{meant}; the tokenizers are bytes, chars, bpe:SIZE, \
                          the path of a tokenizer.json, or hf://OWNER/NAME"
                     );
                     return Err(ConfigError::new("--tokenizer", problem));

@@ -21,7 +21,7 @@ use residual_zoo_train::dashboard::{is_open, restore_terminal, suspend_screen};
 use crate::arguments;
 
 /// Returns the exit code of a program. An error is one line on standard error. Its code is 2 if the request cannot be
-/// fulfilled, for example because the output cannot be written there. Its code is 1 if the machine or the run failed,
+/// fulfilled, for example because the output path is not writable. Its code is 1 if the machine or the run failed,
 /// for example because the disk is full. A command that was stopped before its end has the code that shells expect,
 /// even if it has saved its work: 128 plus the number of the signal.
 pub fn report(result: anyhow::Result<()>) -> ExitCode {

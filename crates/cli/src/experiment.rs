@@ -101,7 +101,7 @@ pub struct ExperimentArgs {
     #[arg(long, value_name = "SCALE")]
     scale: Option<String>,
     /// The number of seeds, except for runs that have their own [default: the number in the experiment's file]
-    #[arg(long, value_name = "N", value_parser = parsed::<u64>("a whole number from 0 on"))]
+    #[arg(long, value_name = "N", value_parser = parsed::<u64>("a whole number of at least 0"))]
     seeds: Option<u64>,
     /// Set a field of every run, such as train.steps=100; repeat it for several. `residual-zoo describe CONFIG` shows
     /// the fields of a run

@@ -35,7 +35,7 @@ impl JobsArgs {
     ///
     /// # Errors
     ///
-    /// Returns an error if the user asked for both.
+    /// Returns an error if the user asked for `--watch` and several jobs.
     pub(super) fn check_watch(&self, watch: bool) -> Result<(), ConfigError> {
         if !watch || self.jobs == 1 {
             return Ok(());
@@ -127,7 +127,7 @@ fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<
     let Some(peaks) = trial.peaks(options.backend, options.gpu)? else {
         return Ok(usize::MAX);
     };
-    // Beside its model, each process takes at least as much memory as this process has now.
+    // Besides its model, each process takes at least as much memory as this process takes now.
     let each = trial
         .whole(&peaks)
         .saturating_add(own_memory().unwrap_or(0));

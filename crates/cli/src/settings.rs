@@ -2,7 +2,7 @@
 
 use residual_zoo_system::console::warn;
 
-/// Returns the settings. docs/performance.md has their effects.
+/// Returns the settings. docs/performance.md describes their effects.
 ///
 /// - glibc keeps freed memory, because each step asks for the same tensors again. Otherwise it returns large tensors to
 ///   the system, which provides their memory anew, page by page.

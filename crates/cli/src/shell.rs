@@ -32,7 +32,7 @@ pub fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
         true => word.to_owned(),
-        // Control characters are shown by their codes, which `$'…'` reads.
+        // Control characters are written as escape codes, which `$'…'` decodes.
         false if word.contains(char::is_control) => {
             let codes = |c: char| match c {
                 '\\' | '\'' => format!("\\{c}"),

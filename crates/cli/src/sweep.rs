@@ -153,7 +153,7 @@ impl SweepArgs {
         }
     }
 
-    /// Adds the name of the option to an error about a field of the sweep.
+    /// In an error about the sweep, replaces the field by the option that sets it.
     fn as_given(&self, error: Error) -> Error {
         let Error::Drive(DriveError::Run(RunError::Config(mut error))) = error else {
             return error;
@@ -170,9 +170,9 @@ impl SweepArgs {
         error.into()
     }
 
-    /// Returns the sweep of the file with these options. `claimed` are the seeds of the experiment.
+    /// Returns the sweep of the file, changed by these options. `claimed` are the seeds that the claims use.
     fn sweep(&self, of_file: Option<Sweep>, claimed: &[u64]) -> Result<Sweep, Error> {
-        // If nothing is claimed, the seeds begin with 1.
+        // Without a sweep in the file, the seeds start at 1.
         let claimed = if of_file.is_some() { claimed } else { &[] };
         let mut sweep = of_file.unwrap_or(Sweep {
             over: Vec::new(),

@@ -30,7 +30,7 @@ impl Shape {
     ///
     /// # Errors
     ///
-    /// Names the first invalid field.
+    /// Returns an error that names the first invalid field.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::size("n_layer", self.n_layer)?;
         check::size("width", self.width)?;
@@ -39,15 +39,15 @@ impl Shape {
     }
 }
 
-/// Layers on one stream.
+/// The size of one stream of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamSize {
     /// Width of the stream.
     pub width: usize,
     /// Number of layers.
     pub n_layer: usize,
-    /// Whether this stream is a single update between streams of different shapes, whose connection opens and closes
-    /// it.
+    /// Whether this stream is a single update between two streams of different shapes. The connection of this update
+    /// then opens and closes the stream.
     pub alone: bool,
 }
 
@@ -96,7 +96,7 @@ impl Vocabulary {
     ///
     /// # Errors
     ///
-    /// Names the first invalid number.
+    /// Returns an error that names the first invalid number.
     pub fn validate(&self) -> Result<(), ConfigError> {
         match self.reads {
             Reads::Ids(ids) => check::size("vocab_size", ids)?,
@@ -128,7 +128,7 @@ pub trait Architecture:
 {
     /// One layer with a connection of type `C` around each sublayer.
     type Block<B: Backend, C: Connection<B>>: ResidualBlock<B>;
-    /// The module that maps ids to the stream and the stream to logits.
+    /// The module that maps the input to the stream and the stream to logits.
     type Embeddings<B: Backend>: Embeddings<B>;
 
     /// The name of the architecture, for tables and logs.
@@ -168,7 +168,7 @@ pub trait Architecture:
     ///
     /// # Errors
     ///
-    /// Names the first invalid field.
+    /// Returns an error that names the first invalid field.
     fn validate(&self) -> Result<(), ConfigError> {
         self.shape().validate()
     }

@@ -74,7 +74,7 @@ fn add<B: AutodiffBackend, const D: usize>(
 ///
 /// # Panics
 ///
-/// If the two models have different parameters.
+/// Panics if the two models have different parameters.
 pub fn without_autodiff<B, M, N>(from: &M, to: N) -> N
 where
     B: AutodiffBackend,

@@ -17,7 +17,7 @@ pub trait Cache: Clone + Send {
     ///
     /// # Panics
     ///
-    /// If this cache does not [join](Self::joins).
+    /// Panics if this cache does not [join](Self::joins).
     fn join(&mut self, other: Self) {
         drop(other);
         unreachable!("this cache joins no others");
@@ -27,7 +27,7 @@ pub trait Cache: Clone + Send {
     ///
     /// # Panics
     ///
-    /// If this cache does not [join](Self::joins).
+    /// Panics if this cache does not [join](Self::joins).
     fn keep(&mut self, keep: &[bool]) {
         let _ = keep;
         unreachable!("this cache keeps all rows");

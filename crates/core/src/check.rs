@@ -13,7 +13,8 @@ pub const MOST: usize = 1 << 24;
 ///
 /// # Errors
 ///
-/// Names the first field above [`MOST`]. Its path leaves out the names of enum variants.
+/// Returns an error that names the first field above [`MOST`]. The path of the field leaves out the names of enum
+/// variants.
 pub fn sizes(config: &impl Serialize) -> Result<(), ConfigError> {
     let tree = serde_json::to_value(config)
         .map_err(|error| ConfigError::new("config", format!("cannot be written: {error}")))?;

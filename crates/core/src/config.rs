@@ -3,15 +3,17 @@
 use std::fmt::Debug;
 use std::path::Path;
 
+use std::fmt::Display;
+
 use burn::module::Module;
 use burn::tensor::backend::Backend;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{Cost, LanguageModel, Reads, Shape, Transfer, Vocabulary, check};
 
-/// An invalid setting.
+/// An invalid setting, such as "`train.batch` is 0".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: {problem}", quoted(field))]
+#[error("{}", sentence(quoted(field), problem))]
 pub struct ConfigError {
     /// The name of the field in the config.
     pub field: String,
@@ -24,6 +26,24 @@ fn quoted(name: &str) -> String {
     match name.contains('`') {
         true => name.into(),
         false => format!("`{name}`"),
+    }
+}
+
+/// Joins a subject and its problem. A problem that begins with a verb continues the sentence, as in "`train.batch` is
+/// 0". Other problems, and those of a subject that is a phrase, follow a colon.
+pub fn sentence(subject: impl Display, problem: impl Display) -> String {
+    let (subject, problem) = (subject.to_string(), problem.to_string());
+    const VERBS: [&str; 23] = [
+        "are", "begins", "belongs", "cannot", "contains", "differs", "does", "gives", "goes",
+        "has", "have", "holds", "is", "keeps", "lists", "may", "must", "names", "needs", "sets",
+        "varies", "was", "would",
+    ];
+    let first = problem.split(' ').next().unwrap_or_default();
+    let name = subject.trim_matches('`');
+    let is_name = !name.contains('`') && (name.len() < subject.len() || !name.contains(' '));
+    match is_name && VERBS.contains(&first) {
+        true => format!("{subject} {problem}"),
+        false => format!("{subject}: {problem}"),
     }
 }
 
@@ -67,18 +87,18 @@ pub trait ModelConfig:
     ///
     /// # Errors
     ///
-    /// Names the first invalid field.
+    /// Returns an error that names the first invalid field.
     fn validate(&self) -> Result<(), ConfigError> {
         check::sizes(self)?;
         self.validate_fields()?;
         self.shape().validate()
     }
 
-    /// Checks every field. No whole number is above [`check::MOST`].
+    /// Checks every field. [`validate`](Self::validate) first checks that no whole number is above [`check::MOST`].
     ///
     /// # Errors
     ///
-    /// Names the first invalid field.
+    /// Returns an error that names the first invalid field.
     fn validate_fields(&self) -> Result<(), ConfigError>;
 
     /// Sizes of the model. The dropout is above 0 if a forward pass under autodiff draws random numbers.
@@ -98,7 +118,7 @@ pub trait ModelConfig:
     ///
     /// # Errors
     ///
-    /// If the data are images and the model reads text, or the other way round.
+    /// Returns an error if the data are images and the model reads text, or the other way round.
     fn reads(&self, vocabulary: Vocabulary) -> Result<(), ConfigError> {
         match vocabulary.reads {
             Reads::Ids(_) => Ok(()),
@@ -159,10 +179,24 @@ mod tests {
     #[test]
     fn a_name_with_backticks_has_no_others_around_it() {
         let error = |field: &str| ConfigError::new(field, "is 0").to_string();
-        assert_eq!(error("train.batch"), "`train.batch`: is 0");
+        assert_eq!(error("train.batch"), "`train.batch` is 0");
         assert_eq!(
             error("run `a`, set train.batch"),
             "run `a`, set train.batch: is 0"
+        );
+    }
+
+    #[test]
+    fn a_problem_that_begins_with_a_verb_continues_the_sentence() {
+        assert_eq!(
+            sentence("`--seeds 20`", "does not fit"),
+            "`--seeds 20` does not fit"
+        );
+        assert_eq!(sentence("a/run", "has no config"), "a/run has no config");
+        assert_eq!(sentence("a run", "has no config"), "a run: has no config");
+        assert_eq!(
+            sentence("`model`", "unknown field"),
+            "`model`: unknown field"
         );
     }
 }

@@ -29,7 +29,7 @@ use crate::{
     product_roundoff, recompute,
 };
 
-/// Sizes are odd and differ, so that a transposed or wrongly reshaped axis does not fit.
+/// Rows of a test batch. The test sizes are odd and differ, so that a transposed or wrongly reshaped axis does not fit.
 const BATCH: usize = 3;
 /// Positions of the test sequences.
 pub const TIME: usize = 63;
@@ -53,7 +53,8 @@ pub fn alone() -> MutexGuard<'static, ()> {
 /// 3. Batch rows are independent.
 /// 4. Every trainable parameter has a finite, non-zero gradient.
 /// 5. Logits are the same after the parameters are exported and imported into another model.
-/// 6. An incremental pass gives the same logits as a full pass over the tokens so far.
+/// 6. An incremental pass gives the same logits as a full pass over the tokens so far. If the cache can join rows, rows
+///    that began at different times can continue together.
 /// 7. The number of trainable parameters equals the count of the config.
 /// 8. The class logits are the logits of the last position.
 /// 9. The model without autodiff gives the same logits.
@@ -64,7 +65,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 ///
 /// # Panics
 ///
-/// If a property is violated. The message names it.
+/// Panics if a property is violated. The message names it.
 pub fn check<B, C>(config: &C, device: &B::Device)
 where
     B: AutodiffBackend,
@@ -92,7 +93,7 @@ where
 ///
 /// # Panics
 ///
-/// If a property is violated. The message names it.
+/// Panics if a property is violated. The message names it.
 pub fn check_images<B, C>(config: &C, size: ImageSize, device: &B::Device)
 where
     B: AutodiffBackend,
@@ -115,7 +116,7 @@ where
     }
 }
 
-/// Draws all trained parameters of a model again. The numbers depend only on `seed`. Draws from the backend's random
+/// Draws all trained parameters of a model again. The numbers depend only on `seed`. Numbers from the backend's random
 /// generator, which all threads share, would depend on other tests.
 pub fn redrawn<B: Backend, M: Module<B>>(model: M, from: Distribution, seed: u64) -> M {
     let mut weights = params::export(&model);

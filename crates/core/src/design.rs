@@ -23,7 +23,7 @@ pub trait Design:
     ///
     /// # Errors
     ///
-    /// Names the first invalid field.
+    /// Returns an error that names the first invalid field.
     fn validate(&self, on: &Sites) -> Result<(), ConfigError>;
 
     /// Requirements on a surrounding model that updates the stream `updates` times; by default, the requirements of
@@ -33,8 +33,8 @@ pub trait Design:
         Frame::default()
     }
 
-    /// Whether trained weights of the design `before` fit this one; by default, whether both are equal. A design
-    /// ignores fields that only set initial weights.
+    /// Whether trained weights of the design `before` fit this one; by default, whether both are equal. Implementations
+    /// should ignore fields that only set initial weights.
     fn continues(&self, before: &Self) -> bool {
         self == before
     }
@@ -72,7 +72,7 @@ pub struct Sites {
     pub width: usize,
     /// Number of connections on the stream.
     pub count: usize,
-    /// Number of connections in a layer. The first surrounds attention.
+    /// Number of connections in a layer. If the layers have attention, the first connection surrounds it.
     pub per_layer: usize,
     /// Whether the layers have attention.
     pub attention: bool,
@@ -115,7 +115,7 @@ impl Sites {
     ///
     /// # Errors
     ///
-    /// If connections surround layers.
+    /// Returns an error if connections surround layers.
     pub fn need_sublayers(&self, name: &str, reason: &str) -> Result<(), ConfigError> {
         match self.around_layers {
             true => Err(ConfigError::new(
@@ -130,7 +130,7 @@ impl Sites {
     ///
     /// # Errors
     ///
-    /// If the layers have no attention.
+    /// Returns an error if the layers have no attention.
     pub fn need_attention(&self, name: &str, reason: &str) -> Result<(), ConfigError> {
         match self.attention {
             true => Ok(()),
@@ -145,7 +145,7 @@ impl Sites {
     ///
     /// # Errors
     ///
-    /// If a recurrence surrounds each layer.
+    /// Returns an error if a recurrence surrounds each layer.
     pub fn need_depth(&self, name: &str, reason: &str) -> Result<(), ConfigError> {
         match self.recurrent {
             true => Err(ConfigError::new(
@@ -170,9 +170,9 @@ pub struct Frame {
     pub final_norm: bool,
     /// Whether layers have a feed-forward network.
     pub feed_forward: bool,
-    /// The factor of the initial value weights and of the initial first matrices of feed-forward networks.
+    /// Multiplier of the initial value weights and of the initial first matrices of feed-forward networks.
     pub inner: f64,
-    /// The factor of the initial projections to the stream.
+    /// Multiplier of the initial projections to the stream.
     pub output: f64,
     /// Whether initial projections to the stream shrink with depth, in architectures that shrink them for plain
     /// connections.

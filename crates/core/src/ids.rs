@@ -51,7 +51,8 @@ pub enum IdsError {
 ///
 /// # Errors
 ///
-/// If the batch is empty, the lengths differ or exceed the context, or an id is outside the vocabulary.
+/// Returns an error if the batch is empty, if the lengths differ or exceed the context, or if an id is outside the
+/// vocabulary.
 pub fn token_ids<B: Backend>(
     sequences: &[impl AsRef<[u32]>],
     (vocab_size, context): (usize, usize),

@@ -16,11 +16,11 @@ impl<B: Backend> Input<B> {
     ///
     /// # Panics
     ///
-    /// If the batch holds images.
+    /// Panics if the batch holds images.
     pub fn into_ids(self) -> Tensor<B, 2, Int> {
         match self {
             Self::Ids(ids) => ids,
-            Self::Images(images) => panic!("a model of text got images {:?}", images.dims()),
+            Self::Images(images) => panic!("a text model got images {:?}", images.dims()),
         }
     }
 

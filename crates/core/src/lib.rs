@@ -53,7 +53,7 @@ pub use architecture::{
 };
 pub use block::{Increment, Layer, ResidualBlock, Stack, Update, close, open};
 pub use cache::{Cache, Seen};
-pub use config::{ConfigError, ModelConfig, materialise};
+pub use config::{ConfigError, ModelConfig, materialise, sentence};
 pub use cost::{Cost, Params};
 pub use design::{ConnectionOf, Design, EndsOf, Frame, Sites};
 pub use embeddings::{TokenEmbeddings, TokenEmbeddingsOptions, add_positions, positions, scaled};

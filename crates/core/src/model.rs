@@ -43,7 +43,7 @@ pub trait Embeddings<B: Backend>: Module<B> + ModuleDisplay + 'static {
 
     /// Returns x_0 `[batch, time, width]` of images `[batch, channels, height, width]`.
     fn embed_images(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {
-        panic!("a model of text got images {:?}", images.dims());
+        panic!("a text model got images {:?}", images.dims());
     }
 
     /// Returns the logits `[batch, time, vocab]` of x_L `[batch, time, width]`; for images, `[batch, 1, classes]`.

@@ -50,13 +50,13 @@ pub struct Scaled {
 }
 
 impl Scaled {
-    /// base / now: the factor of the learning rate of a hidden weight that reads `now` features.
+    /// base / now: the multiplier of the learning rate of a hidden weight that reads `now` features.
     pub fn rate(self) -> f64 {
         self.base as f64 / self.now as f64
     }
 
-    /// The factor of the learning rate of parameter `name`. `hidden` pairs the suffix of each hidden weight's name with
-    /// the number of features that it reads; all other parameters have the factor 1.
+    /// The multiplier of the learning rate of parameter `name`. `hidden` pairs the suffix of each hidden weight's name
+    /// with the number of features that the weight reads. All other parameters have the multiplier 1.
     pub fn rate_of(name: &str, hidden: &[(&str, Self)]) -> f64 {
         let found = hidden.iter().find(|(end, _)| name.ends_with(end));
         found.map_or(1.0, |(_, fan_in)| fan_in.rate())
@@ -69,7 +69,7 @@ impl<S> Mup<S> {
         self.init_std / (fan_in as f64).sqrt()
     }
 
-    /// The factor of attention scores over heads of width `d`.
+    /// The multiplier of attention scores over heads of width `d`.
     pub fn attention_scale(&self, d: Scaled) -> f64 {
         self.attention * (d.base as f64).sqrt() / d.now as f64
     }
@@ -79,11 +79,11 @@ impl<S> Mup<S> {
         self.output * fan_in.rate()
     }
 
-    /// Checks the multipliers, and that no size in `base`, which pairs fields with sizes, is 0.
+    /// Checks `init_std` and the multipliers, and that no size in `base` is 0. `base` pairs fields with sizes.
     ///
     /// # Errors
     ///
-    /// Names the first invalid field.
+    /// Returns an error that names the first invalid field.
     pub fn validate(&self, base: &[(&str, usize)]) -> Result<(), ConfigError> {
         let fields = [
             ("init_std", self.init_std),

@@ -121,12 +121,13 @@ pub fn export_some<B: Backend, M: Module<B>>(
     walk.found
 }
 
-/// Replaces the parameters of `model` by `tensors`, which must have the names and shapes of [`export`]. Parameter ids
+/// Replaces the parameters of `model` with `tensors`, which must have the names and shapes of [`export`]. Parameter ids
 /// and gradient requirements stay. Values are converted to the device's float type.
 ///
 /// # Errors
 ///
-/// If a name is missing or unexpected, or a shape is wrong. The model is then dropped; pass a clone to keep it.
+/// Returns an error if a name is missing or unexpected, or if a shape is wrong. The model is then dropped; pass a clone
+/// to keep it.
 pub fn import<B: Backend, M: Module<B>>(
     model: M,
     tensors: BTreeMap<String, TensorData>,
@@ -142,7 +143,7 @@ pub fn import<B: Backend, M: Module<B>>(
 ///
 /// # Errors
 ///
-/// If a name is unexpected, or a shape is wrong.
+/// Returns an error if a name is unexpected, or if a shape is wrong.
 pub fn import_some<B: Backend, M: Module<B>>(
     model: M,
     mut tensors: BTreeMap<String, TensorData>,

@@ -26,13 +26,14 @@ use crate::autodiff::{add_gradients, merge_gradients};
 use crate::statistics::Statistic;
 use crate::{Ends, Precision, ResidualBlock, Stream, close, open};
 
-/// The activations that are kept for the backward pass, besides those of the last layer.
+/// The activations that are kept for the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Recompute {
-    /// The inputs of each layer, or of both its updates if these take less memory than the gradients. In a recurrence,
-    /// the inputs of each pair of blocks.
+    /// The inputs of each layer, and all activations of the last layer. If the inputs of both updates of each layer
+    /// take less memory than the gradients, only these inputs. In a recurrence, the inputs of each pair of blocks.
     Layers,
-    /// The inputs of every nth layer, `Every(2)`. In a recurrence, the same as `Layers`.
+    /// The inputs of every nth layer, as in `Every(2)`, and all activations of the last group of up to n layers. In a
+    /// recurrence, the same as `Layers`.
     Every(usize),
 }
 
@@ -226,7 +227,7 @@ pub fn is_cut<B: Backend>() -> bool {
 ///
 /// # Panics
 ///
-/// If this pass is cut and an input is not the result of a part.
+/// Panics if this pass is cut and an input is not the result of a part.
 pub fn run<B: Backend, M: Module<B> + 'static>(
     module: &M,
     inputs: Vec<Tensor<B, 3>>,
@@ -240,7 +241,7 @@ pub fn run<B: Backend, M: Module<B> + 'static>(
         "an input of a part is not the result of a part"
     );
     let quiet = module.clone().no_grad();
-    // `detach` alone would leave a leaf as a leaf, which requires a gradient.
+    // `detach` alone leaves a leaf unchanged, and a leaf can require a gradient.
     let quiet_inputs = inputs.iter().cloned();
     let quiet_inputs = quiet_inputs.map(|x| x.detach().set_require_grad(false));
     let quiet_inputs = quiet_inputs.collect();

@@ -32,7 +32,7 @@ impl<B: Backend> Stream<B> {
     ///
     /// # Panics
     ///
-    /// If there are no tensors.
+    /// Panics if there are no tensors.
     pub(crate) fn of_all(mut all: Vec<Tensor<B, 3>>) -> Self {
         let x = all.remove(0);
         Self { x, carried: all }

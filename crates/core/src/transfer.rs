@@ -12,14 +12,15 @@ pub type Tensors = BTreeMap<String, TensorData>;
 /// Uses of trained weights: a model can train a part of them, scale their learning rates, grow from a smaller model,
 /// and be merged with another.
 ///
-/// By default, a model only starts from the weights of an equal model; then `impl Transfer for MyConfig {}` is enough.
+/// By default, a model can only start from the weights of an equal model. `impl Transfer for MyConfig {}` is then
+/// enough.
 pub trait Transfer: Sized {
     /// The field that restricts training to a part of the weights, if it is set.
     fn tuned(&self) -> Option<&'static str> {
         None
     }
 
-    /// The factor of the learning rate of parameter `name`, as under [μP](crate::Mup); by default 1.
+    /// The multiplier of the learning rate of parameter `name`, as under [μP](crate::Mup); by default 1.
     fn rate(&self, name: &str) -> f64 {
         let _ = name;
         1.0
@@ -30,7 +31,7 @@ pub trait Transfer: Sized {
     ///
     /// # Errors
     ///
-    /// Names the first field that does not fit.
+    /// Returns an error that names the first field that does not fit.
     fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
         let _ = smaller;
         Ok(())
@@ -41,7 +42,7 @@ pub trait Transfer: Sized {
     ///
     /// # Errors
     ///
-    /// If this model cannot grow from the smaller one.
+    /// Returns an error if this model cannot grow from the smaller one.
     fn grow(
         &self,
         smaller: &Self,
@@ -52,12 +53,13 @@ pub trait Transfer: Sized {
         Ok(weights)
     }
 
-    /// Merges this model and `other` into one model with the parts of both, and multiplies its values by `value_scale`.
-    /// Returns the config alone if no weights are given. By default, models cannot be merged.
+    /// Merges this model and `other` into one model with the parts of both. The values of its parameter tokens are
+    /// multiplied by `value_scale`. Returns the config alone if no weights are given. By default, models cannot be
+    /// merged.
     ///
     /// # Errors
     ///
-    /// If these models cannot be merged.
+    /// Returns an error if these models cannot be merged.
     fn merge(
         &self,
         weights: &Tensors,

@@ -34,7 +34,7 @@ impl Default for RandAugment {
 const MOST_OPERATIONS: usize = 100;
 /// Maximum strength.
 const STRONGEST: f64 = 10.0;
-/// The colour that moves in from outside an image: the mean of ImageNet.
+/// The colour of pixels that come from outside an image: the mean of ImageNet.
 const OUTSIDE: [u8; 3] = [124, 116, 104];
 
 impl RandAugment {
@@ -65,7 +65,7 @@ impl RandAugment {
         Ok(())
     }
 
-    /// Changes the planes of an image of this width.
+    /// Applies randomly drawn operations to an image, given as its red, green and blue `planes` of this `width`.
     pub(crate) fn apply(&self, planes: &mut Vec<u8>, width: usize, draws: &mut RandomNumbers) {
         for _ in 0..self.operations {
             let operation = ALL[draws.below(ALL.len())];
@@ -79,7 +79,7 @@ impl RandAugment {
     }
 }
 
-/// An operation, as in Pillow, with a strength between 0 and 1 and in one of two directions.
+/// An operation, as in Pillow. It takes a strength between 0 and 1, and a sign for operations with two directions.
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     AutoContrast,
@@ -203,7 +203,7 @@ impl Operation {
     }
 }
 
-/// Interpolates from `from`, at a factor of 0, to `to`, at 1. Other factors extrapolate.
+/// Interpolates from `from`, at a factor of 0, to `to`, at 1. Factors outside of this range extrapolate.
 fn blend(from: u8, to: u8, factor: f64) -> u8 {
     let (from, to) = (f64::from(from), f64::from(to));
     (from + factor * (to - from)) as u8
@@ -252,8 +252,8 @@ fn equalize(plane: &mut [u8]) {
     plane.iter_mut().for_each(|x| *x = table[usize::from(*x)]);
 }
 
-/// Replaces each value by a weighted mean over its 3 × 3 neighbourhood, in which the value itself has the weight 5 of
-/// 13. The border stays unchanged.
+/// Replaces each value with a weighted mean over its 3 × 3 neighbourhood, in which the value itself has the weight 5
+/// of 13. The border stays unchanged.
 fn smooth(planes: &[u8], width: usize) -> Vec<u8> {
     let mut smooth = planes.to_vec();
     let plane = planes.len() / 3;
@@ -311,8 +311,8 @@ fn between(plane: &[u8], (width, height): (usize, usize), x: f64, y: f64) -> u8 
     (row(top) * (1.0 - bottom_share) + row(top + 1.0) * bottom_share) as u8
 }
 
-/// Applies random erasing (Zhong et al., 2017): a rectangle becomes the mean of all images, which is 0 in `planes`. It
-/// has 2 to 33 % of the area and an aspect ratio between 0.3 and 3.3.
+/// Applies random erasing (Zhong et al., 2017): a rectangle becomes the mean of all images, which is 0 in `planes`. The
+/// rectangle has 2 to 33 % of the area and an aspect ratio between 0.3 and 3.3.
 pub(crate) fn erase(planes: &mut [f32], width: usize, draws: &mut RandomNumbers) {
     const TRIES: usize = 10;
     let plane = planes.len() / 3;
@@ -342,7 +342,7 @@ pub(crate) fn erase(planes: &mut [f32], width: usize, draws: &mut RandomNumbers)
 pub(crate) enum Mixing {
     /// mixup (Zhang et al., 2017): λ of each image and 1 − λ of the other image.
     Whole(f64),
-    /// CutMix (Yun et al., 2019): a rectangle of the other image, between these rows and these columns.
+    /// CutMix (Yun et al., 2019): a rectangle of the other image, from `[top, left]` up to `[bottom, right]`.
     Rectangle([usize; 2], [usize; 2]),
 }
 

@@ -403,14 +403,15 @@ pub(crate) fn clear(dir: &Path) {
     }
 }
 
-/// Refuses an existing `place` of another kind. A link, for example, leads out of the cache.
+/// Refuses a `place` that exists, but is neither a directory (if `is_directory`) nor a regular file (otherwise). A
+/// link, for example, leads out of the cache.
 fn refuse_another_kind(place: &Path, is_directory: bool) -> Result<(), DataError> {
     let Ok(found) = fs::symlink_metadata(place) else {
         return Ok(());
     };
     match found.is_dir() == is_directory && (is_directory || found.is_file()) {
         true => Ok(()),
-        false => Err(bad(place, "it is a link or of another kind")),
+        false => Err(bad(place, "it is a link, or a file of another kind")),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Splits a text into pieces that can be tokenized separately.
 
 /// Splits `text` into consecutive pieces of at least `size` bytes; only the last may be shorter. Each piece but the
-/// first begins with white space after another kind of character.
+/// first begins with white space that follows another kind of character.
 ///
-/// GPT-2's pre-tokenizer splits at every such place and never looks back across it.
+/// GPT-2's pre-tokenizer splits at every such position and never looks back across it.
 pub(crate) fn chunks(text: &str, size: usize) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -16,7 +16,7 @@ pub(crate) fn chunks(text: &str, size: usize) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the first place at or after byte `from` where `text` can be cut.
+/// Returns the first position at or after byte `from` where `text` can be cut.
 pub(crate) fn cut(text: &str, from: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     // An ASCII byte is never part of a longer character.

@@ -132,8 +132,8 @@ impl DataConfig {
         let files: Vec<_> = files.collect();
         if let Some(i) = (1..files.len()).find(|i| files[..*i].contains(&files[*i])) {
             return wrong(format!(
-                "has `{}` twice, so the end of one, which is for validation, would be trained on; give it once, in a \
-                 Mixture with a larger weight",
+                "has `{}` twice, so its validation part would also be used for training; give it once; in a Mixture, \
+                 raise its weight",
                 texts[i].display()
             ));
         }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::random::RandomNumbers;
 use crate::{Batch, DataError};
 
-/// Number of symbols to copy, one letter each.
+/// Number of distinct symbols that can be copied, one letter each.
 const LETTERS: u32 = 14;
 /// The token id of the noise.
 const NOISE: u32 = LETTERS;

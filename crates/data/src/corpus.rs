@@ -70,7 +70,7 @@ impl Corpus {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`open_with`](Self::open_with), and errors of writing.
+    /// Returns the errors of [`open_with`](Self::open_with), and an error if writing fails.
     pub fn store(config: &DataConfig, progress: OnProgress) -> Result<Self, DataError> {
         Self::open_in(config, OnFailure::Fail, progress)
     }
@@ -97,8 +97,8 @@ impl Corpus {
             Source::Mixture(parts) => Self::mixture(config, parts, on_failure, progress),
             Source::Imported => Err(DataError::InvalidConfig {
                 field: "data.source".into(),
-                problem: "is Imported: the data of an imported model are not known. To train on from it, start another run: \
-                          `residual-zoo train RUN/config.ron --init-from RUN --data TEXT --run NEW`"
+                problem: "is Imported: the data of an imported model are not known. To train it further, start another \
+                          run: `residual-zoo train RUN/config.ron --init-from RUN --data TEXT --run NEW`"
                     .into(),
             }),
         }

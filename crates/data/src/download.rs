@@ -19,11 +19,11 @@ const LENGTH: u64 = 1_115_394;
 const HASH: &str = "5bd8f6749d3cda816828aabf1aebdc595f673de8102e521bbd8369ad4b7917e9";
 
 /// Returns 1.1 MB of Shakespeare's plays, read from `residual-zoo/tinyshakespeare.txt` in the user's cache directory,
-/// or downloaded if it is not there. The environment variable `ZOO_TINYSHAKESPEARE_URL` overrides the address.
+/// or downloaded if the file is missing. The environment variable `ZOO_TINYSHAKESPEARE_URL` overrides the address.
 ///
 /// # Errors
 ///
-/// Returns [`DataError::Download`] and [`DataError::Checksum`].
+/// Returns the errors of [`fetch`].
 pub fn tiny_shakespeare(progress: OnProgress) -> Result<String, DataError> {
     let url = std::env::var(URL_VARIABLE).unwrap_or_else(|_| URL.into());
     let bytes = match cache_file() {
@@ -80,7 +80,8 @@ pub fn fetch_cached(
 ///
 /// # Errors
 ///
-/// Returns [`DataError::Download`] if the request fails, and [`DataError::Checksum`] if the file differs.
+/// Returns [`DataError::Download`] if the request fails, [`DataError::Checksum`] if the file differs, and
+/// [`DataError::Stopped`] if `progress` stops the work.
 pub fn fetch(
     url: &str,
     expected_len: u64,

@@ -32,9 +32,7 @@ pub enum DataError {
         target: PathBuf,
     },
     /// The path leads through symbolic links that point to each other.
-    #[error(
-        "`{path}` cannot be read, because its symbolic links lead round in a circle; make the link again"
-    )]
+    #[error("`{path}` cannot be read, because its symbolic links form a loop; make the link again")]
     LinkLoop {
         /// The requested path.
         path: PathBuf,
@@ -47,7 +45,7 @@ pub enum DataError {
     },
     /// A directory of texts contains a symbolic link.
     #[error(
-        "`{path}` is a symbolic link, which is not followed in a directory of texts; replace it by a copy, or \
+        "`{path}` is a symbolic link, which is not followed in a directory of texts; replace it with a copy, or \
          give the texts one by one: `--set 'data.source=Paths([\"a.txt\", \"b.txt\"])'`"
     )]
     Linked {
@@ -87,7 +85,7 @@ pub enum DataError {
     },
     /// A file is not UTF-8.
     #[error(
-        "`{path}` is not valid UTF-8 at byte {offset}; convert the file to UTF-8, for a text from Windows by \
+        "`{path}` is not valid UTF-8 at byte {offset}; convert the file to UTF-8, for a text from Windows with \
          `iconv -f WINDOWS-1252 -t UTF-8 < OLD > NEW`"
     )]
     NotUtf8 {
@@ -131,7 +129,7 @@ pub enum DataError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The place where reading failed.
+        /// The position where reading failed.
         place: String,
         /// The problem.
         problem: String,
@@ -191,7 +189,7 @@ pub enum DataError {
         "the tokenizer does not know the {unit} {symbol:?} (it knows {}); {}",
         counted(vocab_size, unit),
         match symbol.as_str() {
-            "\r" => "lines of the text end as on Windows: convert it by `tr -d '\\r' < OLD > NEW`",
+            "\r" => "lines of the text end as on Windows: convert it with `tr -d '\\r' < OLD > NEW`",
             _ => "remove it from the text, or train with a byte-level tokenizer",
         }
     )]
@@ -427,7 +425,7 @@ impl DataError {
         }
     }
 
-    /// Makes the error of the failed `action` on `path`. If a file to read is missing, the error is
+    /// Returns the error for the failed `action` on `path`. If a file to read is missing, the error is
     /// [`LinkToNothing`](Self::LinkToNothing) or [`NotFound`](Self::NotFound).
     pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
         let path = path.to_path_buf();
@@ -445,7 +443,7 @@ impl DataError {
         }
     }
 
-    /// Makes the error of `problem` with `path`, a directory of images or a file in it.
+    /// Returns the error for a `problem` with `path`, a directory of images or a file in it.
     pub(crate) fn pictures(path: &Path, problem: impl Into<String>) -> Self {
         Self::Pictures {
             path: path.to_path_buf(),
@@ -453,7 +451,7 @@ impl DataError {
         }
     }
 
-    /// Makes an error of the tokenizer that `origin` describes, with `message` on one line.
+    /// Returns an error of the tokenizer that `origin` describes, with `message` on one line.
     pub(crate) fn tokenizer(origin: impl Display, message: impl Display) -> Self {
         Self::Tokenizer {
             origin: origin.to_string(),
@@ -461,7 +459,7 @@ impl DataError {
         }
     }
 
-    /// Makes the error of a character or word that is not in a vocabulary of `vocab_size`.
+    /// Returns the error for a character or word that is not in a vocabulary of `vocab_size`.
     pub(crate) fn unknown(symbol: &str, unit: &'static str, vocab_size: usize) -> Self {
         Self::UnknownSymbol {
             symbol: symbol.chars().take(40).collect(),

@@ -82,11 +82,12 @@ impl Examples {
     ///
     /// # Errors
     ///
-    /// A file that was deleted or is damaged.
+    /// Returns an error if the file of the image was deleted or is damaged, and [`DataError::Stopped`] if the user
+    /// stops the process.
     ///
     /// # Panics
     ///
-    /// If `i` is out of bounds.
+    /// Panics if `i` is out of bounds.
     pub fn png(&self, i: usize) -> Result<Option<Vec<u8>>, DataError> {
         Ok(match self {
             Self::Pixels(images) => Some(png(images.values(i), images.size)),
@@ -100,7 +101,7 @@ impl Examples {
     ///
     /// # Errors
     ///
-    /// [`DataError::UnknownId`] for the first id that the model does not cover.
+    /// Returns [`DataError::UnknownId`] for the first id that the model does not cover.
     pub fn check(&self, vocab_size: usize, outputs: usize) -> Result<(), DataError> {
         let at_most = |most: usize, size: usize| match most < size {
             true => Ok(()),
@@ -132,7 +133,7 @@ impl Examples {
     ///
     /// # Errors
     ///
-    /// A text that is too short (see [`Windows::new`]).
+    /// Returns the errors of [`Windows::new`], for example if a text is too short.
     pub fn sequences(&self, time: usize, what: &str) -> Result<Sequences, DataError> {
         Ok(match self {
             Self::Text(tokens) => Sequences::Text(Windows::new(tokens.clone(), time, what)?),
@@ -159,7 +160,7 @@ pub enum Sequences {
     Copying {
         /// The task.
         config: CopyConfig,
-        /// Level of the curriculum: how often the noise is doubled.
+        /// Level of the curriculum: the number of times that the noise is doubled.
         level: usize,
         /// Separates the random numbers of training and validation.
         purpose: String,
@@ -187,7 +188,8 @@ impl Sequences {
     ///
     /// # Errors
     ///
-    /// The file of an image that was deleted or is damaged. Other kinds are in memory and cannot fail.
+    /// Returns an error if the file of an image was deleted or is damaged, and [`DataError::Stopped`] if the user stops
+    /// the process. Batches of other kinds cannot fail.
     pub fn random_batch(
         &self,
         seed: u64,
@@ -218,7 +220,7 @@ impl Sequences {
     }
 
     /// Returns `batches` batches of `batch` sequences, the same on every call. Sequences of a text or of images are
-    /// distinct and evenly spaced. There are fewer if there are not enough sequences.
+    /// distinct and evenly spaced. There are fewer batches if there are not enough sequences.
     ///
     /// # Errors
     ///

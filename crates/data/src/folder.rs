@@ -26,7 +26,7 @@ use crate::{DataError, one_line};
 ///
 /// A file is JPEG or PNG. As in torchvision's `ImageFolder`, grey values become three equal channels, transparency is
 /// dropped, and the orientation in the metadata of a photograph is not applied. Of 16-bit values, the upper 8 bits are
-/// read. One difference: in a 16-bit grey image, `ImageFolder` turns every value from 256 on into white.
+/// read. One difference: in a 16-bit grey image, `ImageFolder` turns every value above 255 into white.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FolderConfig {
@@ -37,9 +37,9 @@ pub struct FolderConfig {
     /// Height and width of the images that a model reads.
     pub size: usize,
     /// Smallest and largest share of a file's area that a training image shows. A training image is a random part of
-    /// the file's image, scaled to `size`. Its share of the area is drawn uniformly between these two numbers, and its
-    /// ratio of width to height between 3/4 and 4/3 (Szegedy et al., "Going deeper with convolutions", 2015, section
-    /// 6).
+    /// the file's image, scaled to `size`. Its share of the area is drawn uniformly between these two numbers. Its
+    /// ratio of width to height is drawn between 3/4 and 4/3, uniformly on a logarithmic scale (Szegedy et al., "Going
+    /// deeper with convolutions", 2015, section 6).
     pub area: (f64, f64),
     /// Length of the shorter side to which a validation image is scaled before a square of `size` is cut out of its
     /// middle. In practice, the square is cut out first, in whole pixels, and then scaled.
@@ -66,7 +66,7 @@ const MOST_PIXELS: u64 = 40_000_000;
 const MOST_CLASSES: usize = 1 << 16;
 /// Number of bad files that an error names.
 const NAMED: usize = 5;
-/// Number of pixels from which decoding is slow: a tenth of a second.
+/// Number of pixels from which decoding counts as slow. It then takes about a tenth of a second or more.
 const SLOW: u64 = 4_000_000;
 /// Number of files whose headers are read between two reports of progress.
 const CHUNK: usize = 1024;
@@ -168,8 +168,9 @@ pub(crate) fn open(config: &FolderConfig, progress: OnProgress) -> Result<Opened
     if config.path.as_os_str().is_empty() {
         return Err(DataError::InvalidConfig {
             field: "data.source.set.path".into(),
-            problem: "is empty; give the directory with `train` and `val`, by `--data DIRECTORY`"
-                .into(),
+            problem:
+                "is empty; pass the directory that has `train` and `val` with `--data DIRECTORY`"
+                    .into(),
         });
     }
     let mut listing = Listing::of(&config.path)?;
@@ -549,8 +550,8 @@ fn eight_bits(image: DynamicImage) -> DynamicImage {
 }
 
 /// Returns the left, top, width and height of the middle of an image. It is the part that remains if the shorter side
-/// is scaled to `shorter` and a square of `size` is cut out. Cutting comes before scaling, because a long and narrow
-/// image could be scaled to any size.
+/// is scaled to `shorter` and a square of `size` is cut out. Cutting comes before scaling, because scaling
+/// could make a long and narrow image arbitrarily large.
 fn middle((width, height): (u32, u32), size: usize, shorter: usize) -> [u32; 4] {
     let side = f64::from(width.min(height)) * size as f64 / shorter as f64;
     let side = (side.round() as u32).max(1);

@@ -331,7 +331,7 @@ fn contain<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Resul
     })
 }
 
-/// Makes the error of a text that cannot be cut.
+/// Returns the error for a text that cannot be cut.
 pub(crate) fn uncut() -> DataError {
     let problem = format!(
         "the text has more than {} MiB without white space, which take too much memory; use `--tokenizer bytes`, or \

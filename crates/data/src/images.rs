@@ -39,7 +39,8 @@ pub struct ImagesConfig {
     #[serde(default)]
     pub mixup: f64,
     /// α of CutMix (Yun et al., 2019); 0 for none. Like mixup, but a rectangle of each training image is replaced by
-    /// the same rectangle of another image. If `mixup` is set too, each batch uses one of the two, with probability ½.
+    /// the same rectangle of another image. If `mixup` is set too, each batch uses one of the two, with probability ½
+    /// each.
     #[serde(default)]
     pub cutmix: f64,
 }

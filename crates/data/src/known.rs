@@ -8,7 +8,7 @@ use crate::{
     DataConfig, DataError, Source, Tokenizer, TokenizerConfig, cifar, copying, download, hub,
 };
 
-/// Characters of tiny shakespeare, whose content is always the same.
+/// Number of distinct characters of tiny shakespeare, whose content is always the same.
 const SHAKESPEARE: usize = 65;
 
 impl DataConfig {

@@ -119,7 +119,7 @@ impl MixedWindows {
             .collect()
     }
 
-    /// Returns a batch of the windows at these places: a text, and its first token.
+    /// Returns a batch of windows. Each of `places` has the index of a text and the index of the window in it.
     fn batch(&self, places: &[(usize, usize)]) -> Batch {
         let time = self.time;
         let mut all = Batch {

@@ -47,17 +47,19 @@ impl Format {
         self.name == "tar"
     }
 
-    /// Makes the error of a file in this format where only text is supported.
+    /// Returns the error for a file in this format where only text is supported.
     pub fn error(&self, path: &Path) -> DataError {
         self.wrong(path, &format!("; unpack it: `{}`", self.unpack))
     }
 
-    /// Makes the error of a text in this format, if the format is not in `read` or the file's name does not show it.
+    /// Returns the error for a text in this format. If an ending of the format is in `read`, the file has the wrong
+    /// name; otherwise, the format is not supported.
     pub fn error_of_text(&self, path: &Path, read: &[&str]) -> DataError {
         match self.endings.iter().find(|ending| read.contains(ending)) {
             Some(ending) => {
-                let problem =
-                    format!(", but its name says something else; let it end with `.{ending}`");
+                let problem = format!(
+                    ", but its name says something else; rename it so that it ends with `.{ending}`"
+                );
                 self.wrong(path, &problem)
             }
             None => {
@@ -67,7 +69,7 @@ impl Format {
         }
     }
 
-    /// Makes the error of a text in this format that is packed again as `outer`.
+    /// Returns the error for a text in this format that is packed again as `outer`.
     pub fn error_within(&self, path: &Path, outer: &Self) -> DataError {
         let (outer, unpack, ending) = (outer.name, outer.unpack, self.endings[0]);
         DataError::Packed {
@@ -87,7 +89,7 @@ impl Format {
     }
 }
 
-/// The first bytes of files that people take for texts, and their names in errors.
+/// The first bytes of files that users mistake for texts, and the descriptions of these files in errors.
 const NO_TEXTS: [(&[u8], &str); 7] = [
     (b"%PDF-", "a PDF, not a text; save its text as a .txt file"),
     (b"\x89PNG", "a picture (PNG), not a text"),
@@ -101,7 +103,7 @@ const NO_TEXTS: [(&[u8], &str); 7] = [
     (b"SQLite format 3\0", "a database of SQLite, not a text"),
 ];
 
-/// Makes the error of a file that is known not to be text by its first bytes; `None` for others.
+/// Returns the error for a file whose first bytes show that it is not text; `None` for other files.
 pub(crate) fn error_of_no_text(path: &Path, start: &[u8]) -> Option<DataError> {
     let (_, problem) = NO_TEXTS
         .iter()

@@ -1,6 +1,6 @@
-//! Random numbers that depend only on the seed and on their place of use.
+//! Random numbers that depend only on the seed, the purpose and the position in a run.
 
-/// Random numbers for one purpose at one place in a run, the same on every machine.
+/// Random numbers for one purpose at one position in a run, the same on every machine.
 pub(crate) struct RandomNumbers(blake3::OutputReader);
 
 impl RandomNumbers {

@@ -11,8 +11,8 @@ use crate::images::Normal;
 use crate::random::RandomNumbers;
 use crate::{Batch, DataError, Images, ImagesConfig};
 
-/// Images with the changes before a model reads them. Training images are changed at random. All images are normalised
-/// by a mean and a standard deviation per channel.
+/// Images, and the changes that are made before a model reads them. Training images are changed at random. All images
+/// are normalised by a mean and a standard deviation per channel.
 #[derive(Clone, Debug)]
 pub struct SeenImages {
     pub(crate) pictures: Pictures,
@@ -21,7 +21,7 @@ pub struct SeenImages {
     pub(crate) changes: ImagesConfig,
 }
 
-/// The place of the images.
+/// The images, in memory or in files.
 #[derive(Clone, Debug)]
 pub(crate) enum Pictures {
     Memory(Arc<Images>),
@@ -62,7 +62,7 @@ impl SeenImages {
     ///
     /// # Panics
     ///
-    /// If `i` is out of bounds.
+    /// Panics if `i` is out of bounds.
     pub fn label(&self, i: usize) -> usize {
         match &self.pictures {
             Pictures::Memory(images) => images.label(i),
@@ -88,7 +88,7 @@ impl SeenImages {
     ///
     /// # Errors
     ///
-    /// A file that was deleted or is damaged.
+    /// Returns an error if a file was deleted or is damaged, and [`DataError::Stopped`] if the user stops the process.
     pub(crate) fn random_batch(
         &self,
         at: (u64, u64, u64),
@@ -137,11 +137,11 @@ impl SeenImages {
         Ok(batch)
     }
 
-    /// Returns these images unchanged.
+    /// Returns the images with the indices `places`, unchanged.
     ///
     /// # Errors
     ///
-    /// A file that was deleted or is damaged.
+    /// Returns an error if a file was deleted or is damaged, and [`DataError::Stopped`] if the user stops the process.
     pub(crate) fn plain_batch(
         &self,
         places: impl IntoIterator<Item = usize>,
@@ -175,8 +175,8 @@ impl SeenImages {
         })
     }
 
-    /// Returns the values of image `i`, one plane of rows per channel. `draws` determine the part of a file; without
-    /// them, it is the middle.
+    /// Returns the values of image `i`, one plane of rows per channel. `draws` determine the part of an image
+    /// file that is read; without `draws`, it is the middle.
     pub(crate) fn pixels(
         &self,
         i: usize,
@@ -303,7 +303,7 @@ mod tests {
             mirrored: false,
         };
         let shown = pictures(1, false);
-        // The view is one row up and one column to the right of the original place.
+        // The view is one row up and one column to the right of the original position.
         assert_eq!(shown.view(&pixels, view)[..8], [0, 0, 0, 0, 1, 2, 3, 0]);
         let mirrored = View {
             mirrored: true,
@@ -374,7 +374,7 @@ mod tests {
             .collect();
         views.sort();
         views.dedup();
-        // 2 images, 3 × 3 places, mirrored or not.
+        // 2 images, 3 × 3 positions, mirrored or not.
         assert_eq!(views.len(), 36);
     }
 }

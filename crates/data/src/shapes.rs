@@ -13,7 +13,7 @@ const MOST_VALUES: usize = 1 << 26;
 /// Minimum number of images: one of each class.
 const LEAST_IMAGES: usize = NAMES.len();
 
-/// Images with one bright shape on a dark ground, at any place and of several sizes, with noise.
+/// Images with one bright shape on a dark background, at any position and in several sizes, with noise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShapesConfig {

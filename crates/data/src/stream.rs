@@ -7,8 +7,8 @@ use crate::{DataError, Tokenizer};
 /// text.
 const MOST_HELD: usize = 16;
 
-/// Turns ids into text as they arrive. The returned pieces join to the result of [`Tokenizer::decode`] for all ids.
-/// Incomplete characters are held back until they are complete.
+/// Turns ids into text as they arrive. Joined together, the returned pieces are the result of [`Tokenizer::decode`] for
+/// all ids. Incomplete characters are held back until they are complete.
 #[derive(Clone, Debug)]
 pub struct StreamDecoder {
     tokenizer: Tokenizer,

@@ -31,8 +31,8 @@ const ENDINGS: [&str; 4] = ["txt", "md", "jsonl", "parquet"];
 /// - An address on the Hugging Face hub, `hf://…`, is a file or directory in the hub's cache. Needs the cargo
 ///   feature `hub`.
 /// - A directory has the documents of all `.txt`, `.md`, `.jsonl` and `.parquet` files in it and in its subdirectories,
-///   compressed or not, sorted by path. Names that begin with a dot are ignored, and directories that the zoo wrote,
-///   such as runs. A symbolic link in it to a text, to a directory, or to nothing is an error.
+///   compressed or not, sorted by path. Names that begin with a dot, and directories that the zoo wrote, such
+///   as runs, are ignored. A symbolic link in it to a text, to a directory, or to nothing is an error.
 ///
 /// A byte order mark at the beginning of a file is not part of the text.
 ///
@@ -213,7 +213,7 @@ mod tests {
         let dir = folder(&[]);
         std::os::unix::fs::symlink("a.txt", dir.path().join("a.txt")).unwrap();
         let error = read_documents(dir.path(), "text").unwrap_err().to_string();
-        assert!(error.contains("lead round in a circle"), "{error}");
+        assert!(error.contains("form a loop"), "{error}");
     }
 
     #[test]

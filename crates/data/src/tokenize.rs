@@ -133,7 +133,7 @@ pub(crate) enum Places {
 /// part. Each part has at least one segment.
 pub(crate) struct Segments<'a> {
     pieces: Strings<'a>,
-    /// Number of training bytes that were not read yet.
+    /// Number of training bytes that have not been read yet.
     split: usize,
     /// The first text for validation, if it was read together with the last text for training.
     first_valid: Option<String>,

@@ -168,7 +168,7 @@ impl Tokenizer {
         });
         let (split, decoder, model) = match self.kind() {
             Kind::Hf(hf) => return hf.json().to_owned(),
-            // Its alphabet has a printable character for each byte.
+            // The byte-level alphabet has a printable character for each byte.
             Kind::Bytes => {
                 let byte_level = json!({
                     "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false,
@@ -458,7 +458,7 @@ fn word_level(words: impl Iterator<Item = String>) -> Value {
 const PATIENCE: Duration = Duration::from_secs(10);
 const PER_BYTE: Duration = Duration::from_micros(20);
 
-/// Maximum number of words. The languages here have up to a few hundred.
+/// Maximum number of words in a list. The longest lists have a word for each class of a directory of images.
 const MOST_WORDS: usize = 1 << 18;
 
 const FINGERPRINT: &str = "residual-zoo-data tokenizer fingerprint v1";

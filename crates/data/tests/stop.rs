@@ -13,7 +13,7 @@ use residual_zoo_data::{
 };
 use residual_zoo_system::{Blame as _, stop};
 
-/// Makes a `tokenizer.json` that takes long to build.
+/// Makes a `tokenizer.json` that takes a long time to build.
 fn large_tokenizer() -> String {
     let words: Vec<String> = (0..1_000_000)
         .map(|id| format!("\"a rather long word {id:012}\":{id}"))

@@ -241,16 +241,16 @@ pub fn why_unopened(data: &DataConfig) -> Result<String, DataError> {
 fn assumed(data: &DataConfig) -> Result<(usize, String), DataError> {
     let because = why_unopened(data)?;
     if let TokenizerConfig::File(_) = &data.tokenizer {
-        return Ok((NEOX, format!("that of GPT-NeoX, because {because}")));
+        return Ok((NEOX, format!("GPT-NeoX's, because {because}")));
     }
     Ok(match data.tokenizer {
         TokenizerConfig::Bpe { vocab_size } => (
             vocab_size,
-            format!("the most that the tokenizer may have, because {because}"),
+            format!("the maximum of the tokenizer, because {because}"),
         ),
         _ => (
             SHAKESPEARE,
-            format!("that of tiny shakespeare, because {because}"),
+            format!("tiny shakespeare's, because {because}"),
         ),
     })
 }

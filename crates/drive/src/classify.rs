@@ -95,7 +95,7 @@ pub fn classify<C: ModelConfig>(
     place: impl Into<Place>,
 ) -> Result<Classified, Error> {
     if run.tokenizer.fingerprint() != corpus.tokenizer.fingerprint() {
-        let problem = "has other classes than the run's training images; give images with the same classes by `--data`";
+        let problem = "has other classes than the run's training images; give images of the same classes with `--data`";
         return Err(ConfigError::new("data.source", problem).into());
     }
     // Fails before the work rather than after it.
@@ -206,9 +206,9 @@ impl<C: ModelConfig> Classify<'_, C> {
     }
 }
 
-/// The most classes of a confusion matrix. With more classes, the most frequent confusions are listed.
+/// Maximum number of classes of a confusion matrix. With more classes, the most frequent confusions are listed.
 const MATRIX: usize = 20;
-/// The most images and confusions that are shown.
+/// Maximum number of images, and of confusions, that are shown.
 const SHOWN: usize = 24;
 
 impl Classified {

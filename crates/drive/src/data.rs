@@ -87,7 +87,7 @@ fn with_progress<T>(stop: &Interrupter, work: impl FnOnce(OnProgress) -> T) -> T
     })
 }
 
-/// Describes a stage such as `tokenizing: 30 %, 2.50 MB/s, left 12s`.
+/// Describes a stage such as `tokenizing: 30 %, 2.5MB/s, left 12s`.
 fn describe((stage, done, all, since): (Stage, u64, u64, Instant), now: Instant) -> String {
     let taken = now.saturating_duration_since(since);
     let share = done as f64 / all.max(1) as f64;

@@ -13,8 +13,8 @@ use residual_zoo_system::harmless;
 use crate::{Error, Place};
 
 /// Writes each of `prompts` and `tokens` more tokens, from the newest checkpoint of `run`. `None` starts with the first
-/// token id of the vocabulary. A single text is written while it is generated. Several texts are generated side by side
-/// and separated by lines of hyphens.
+/// token id of the vocabulary. A single text is written while it is generated. Several texts are generated in one
+/// batch, and lines of hyphens separate them.
 ///
 /// # Errors
 ///

@@ -17,9 +17,9 @@ pub use reading::{Reading, check_reading};
 /// The use of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Its weights are loaded.
+    /// Loading its weights.
     Load,
-    /// It is trained.
+    /// Training it.
     Train,
 }
 
@@ -28,7 +28,7 @@ pub enum Use {
 ///
 /// # Errors
 ///
-/// Gives the least number of bytes that the model needs.
+/// Returns an error with the minimum number of bytes that the model needs, if the machine has less memory.
 pub fn check_size<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
@@ -92,12 +92,13 @@ fn largest<C: ModelConfig>(
 /// Refuses to train a model whose steps are estimated to take more than the `available` bytes of this machine, before
 /// the model is built. [`available_memory`] finds these bytes and their limit.
 ///
-/// Clear cases are decided at once. For all others, two steps of smaller copies are made, which takes some seconds.
-/// Nothing is refused on a backend with memory of its own, or without a count of its memory.
+/// Sizes decide clear cases at once. In all other cases, two steps of smaller copies are run, which takes some seconds.
+/// Nothing is refused if the backend has memory of its own or does not count its memory.
 ///
 /// # Errors
 ///
-/// Gives the approximate bytes of a step. Returns [`Error::Stopped`] if the user stops the program meanwhile.
+/// Returns an error with the approximate bytes of a step that does not fit. Returns [`Error::Stopped`] if the user
+/// stops the program meanwhile.
 pub fn check_memory<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
@@ -210,7 +211,7 @@ fn state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     (2.0 + moments + sums) * weights(config, vocabulary)
 }
 
-/// A lower bound of the bytes of weights, gradients and moments. Costs leave out weights that are not trained, and
+/// A lower bound on the bytes of weights, gradients and moments. Costs leave out weights that are not trained, and
 /// several processes can share the moments.
 pub(crate) fn least_state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let of_each = match config.train.shard_optimizer {
@@ -220,7 +221,7 @@ pub(crate) fn least_state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Voc
     of_each * weights(config, vocabulary)
 }
 
-/// A lower bound of the bytes of training: the state, then the logits, and the kept streams after layers.
+/// A lower bound on the bytes of training: the state, the logits, and the streams that are kept after layers.
 pub fn least_memory<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let shape = config.model.shape();
     let tokens = config.train.batch as f64 * config.time() as f64;
@@ -233,7 +234,7 @@ pub fn least_memory<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabular
     least_state(config, vocabulary) + tokens * (logits + 4.0 * width * kept as f64)
 }
 
-/// The least factor by which [`ample`] exceeds the memory of models.
+/// The smallest factor by which [`ample`] exceeds the memory of models.
 const AMPLE: f64 = 3.0;
 
 /// An upper estimate of the bytes of training. Measured models of the zoo take 3 to 24 times less.
@@ -275,7 +276,7 @@ mod tests {
         for purpose in [Use::Load, Use::Train] {
             check(64, purpose).unwrap();
             let error = check(1_000_000, purpose).unwrap_err().to_string();
-            assert!(error.starts_with("`model`: needs at least"), "{error}");
+            assert!(error.starts_with("`model` needs at least"), "{error}");
             assert!(error.contains("of memory, and there are"), "{error}");
         }
     }
@@ -292,15 +293,15 @@ mod tests {
         for (error, expected) in [
             (
                 refused(|config| config.train.batch = 1 << 40),
-                "`train.batch`: is 1099511627776, with which",
+                "`train.batch` is 1099511627776, with which",
             ),
             (
                 refused(|config| config.train.time = Some(1 << 40)),
-                "`train.time`: is 1099511627776, with which",
+                "`train.time` is 1099511627776, with which",
             ),
             (
                 refused(|config| (config.train.time, config.model.0.context) = (Some(8), 1 << 40)),
-                "`model.context`: is 1099511627776, with which",
+                "`model.context` is 1099511627776, with which",
             ),
         ] {
             assert!(error.starts_with(expected), "{error}");

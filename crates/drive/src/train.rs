@@ -39,8 +39,8 @@ pub fn train<C: ModelConfig>(
 /// Runs `work` on a thread of Rayon's pool. Flex gives its operations to that pool. From a thread outside the pool, each
 /// operation costs two context switches, which are a tenth of a step of a small model.
 ///
-/// While `work` waits for another thread, the pool lacks a thread. So the other thread must not need the pool if that
-/// has only one.
+/// While `work` waits for another thread, the pool lacks a thread. If the pool has only one thread, the other thread
+/// must therefore not need the pool.
 fn in_pool<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let is_caught = is_caught();
     rayon::scope(|_| match is_caught {

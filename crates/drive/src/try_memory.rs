@@ -1,7 +1,7 @@
 //! The memory of training a model, from two steps of the model and of smaller copies.
 //!
-//! Training is tried on one sequence at a time. The memory with more layers and sequences is extrapolated from four
-//! measured peaks: one and two layers, on a few sequences and on twice as many.
+//! The whole model is tried on one sequence or on one micro-batch. The memory with more layers and sequences is
+//! extrapolated from four measured peaks: one and two layers, on a few sequences and on twice as many.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -187,7 +187,7 @@ impl<C: ModelConfig> Trial<C> {
         peaks.at(self.layers(), train.batch).max(self.least()) + sums
     }
 
-    /// Makes two steps with the model on one sequence. Returns the peak; `None` if the backend does not count memory.
+    /// Runs two steps of the model on one sequence. Returns the peak; `None` if the backend does not count memory.
     ///
     /// # Errors
     ///

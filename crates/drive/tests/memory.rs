@@ -56,7 +56,7 @@ fn memory() {
     a_stop_ends_every_estimate();
 }
 
-/// Comes last, because the request to stop stays.
+/// Runs last, because a request to stop cannot be withdrawn.
 fn a_stop_ends_every_estimate() {
     let (config, vocabulary, flex) = (config(12), Vocabulary::from(65), (BackendKind::Flex, None));
     let trial = Trial::new(&config, vocabulary).unwrap();
@@ -167,7 +167,7 @@ fn a_step_that_does_not_fit_is_refused_before_training() {
     for (available, about) in [(needed * 9 / 10, "about"), (1000, "at least")] {
         let error = check(Some(available)).unwrap_err().to_string();
         for part in [
-            "`train.batch`: is 16, with which a step takes",
+            "`train.batch` is 16, with which a step takes",
             about,
             "but there are only",
             "on this machine, swap included",
@@ -221,7 +221,7 @@ fn sequences_that_do_not_fit_are_refused_before_they_are_read() {
         let error = check(reading, ROWS, Some(on_machine(least * 7 / 10)));
         let error = error.unwrap_err().to_string();
         for part in [
-            "`--batch`: is 512",
+            "`--batch` is 512",
             "about",
             "but there are only",
             "give a smaller number",

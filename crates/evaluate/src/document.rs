@@ -172,7 +172,7 @@ const MOST_CHOICES: usize = 256;
 fn in_range(document: Document) -> Result<Document, String> {
     match &document {
         Document::Choose { pairs, gold, .. } if *gold >= pairs.len() => Err(format!(
-            "the right choice is number {gold}, from 0, but there are {}",
+            "the right choice is number {gold}, counted from 0, but the number of choices is {}",
             pairs.len()
         )),
         _ => Ok(document),
@@ -183,7 +183,7 @@ fn in_range(document: Document) -> Result<Document, String> {
 fn few<T>(first: First<T>) -> Result<Vec<T>, String> {
     match first.count > MOST_CHOICES {
         true => Err(format!(
-            "{} choices; at most {MOST_CHOICES} are read",
+            "there are {} choices, but at most {MOST_CHOICES} are allowed",
             first.count
         )),
         false => Ok(first.kept),
@@ -204,7 +204,7 @@ fn index(json: &RawValue, name: &str, first: u64) -> Result<usize, String> {
     let index = given.and_then(|number| number.checked_sub(first));
     let problem = || {
         format!(
-            "`{name}` is {}, not a number from {first} on; the test sets of some tasks hide it",
+            "`{name}` is {}, not a number of at least {first}; the test sets of some tasks hide it",
             brief(json.get())
         )
     };

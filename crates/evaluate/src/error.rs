@@ -31,7 +31,7 @@ pub enum Error {
     },
     /// The directory of the results vanished, and with it the samples.
     #[error(
-        "{} has vanished or was replaced during the evaluation; if its directory was moved, give the new place by \
+        "{} has vanished or was replaced during the evaluation; if its directory was moved, give the new one with \
          `--out DIR` to continue there",
         .0.display()
     )]

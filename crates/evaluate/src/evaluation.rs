@@ -22,7 +22,7 @@ use crate::task::{Kind, Task};
 pub struct Options {
     /// The directory of samples and results.
     pub directory: PathBuf,
-    /// Number of requests of equal lengths that are scored at once.
+    /// Number of requests of equal length that are scored at once.
     pub batch: usize,
     /// Number of tokens of a long text that each window predicts; `None` means as many as the model reads.
     pub stride: Option<usize>,
@@ -106,7 +106,7 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
         // Moves the file only after a task is done, so a stopped evaluation does not lose the note.
         if std::mem::take(&mut is_of_others) {
             notes.push(format!(
-                "the results of other weights are in {} now",
+                "the results with other weights were moved to {}",
                 set_aside(&path)?.display()
             ));
         }

@@ -204,7 +204,7 @@ fn lower(name: &'static str, value: f64, error: Option<f64>) -> Metric {
     }
 }
 
-/// Returns the place of the first of the largest values, like numpy's `argmax`.
+/// Returns the index of the first of the largest values, like numpy's `argmax`.
 fn first_largest(values: &[f64]) -> usize {
     let places = 0..values.len();
     places

@@ -16,7 +16,7 @@ pub struct Request {
     pub document: usize,
     /// Tokens of the document, which the windows of a long text share.
     tokens: Arc<Vec<u32>>,
-    /// The places at which the context begins, the continuation begins, and the continuation ends.
+    /// Indices into `tokens`: the start of the context, the start of the continuation, and the end of the continuation.
     places: [usize; 3],
 }
 
@@ -191,7 +191,7 @@ impl Requests<'_> {
         take: Take,
         goes_on: GoesOn,
     ) -> Result<(), Failure> {
-        // `kept` has the tokens from number `from` on that are still needed. The first token is not predicted.
+        // `kept` has the tokens from index `from` on that are still needed. The first token is not predicted.
         let (mut kept, mut from) = (vec![self.tokenizer.first_id()], 0);
         let (mut done, mut count) = (1, 0);
         let mut rest = text;

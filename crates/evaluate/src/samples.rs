@@ -80,7 +80,7 @@ impl Samples {
                 if is_there {
                     let aside = set_aside(&path)?;
                     notes.push(format!(
-                        "the samples of other weights or settings are in {} now",
+                        "the samples with other weights or settings were moved to {}",
                         aside.display()
                     ));
                 }
@@ -130,8 +130,8 @@ impl Samples {
     }
 }
 
-/// Reads the samples in the file `path`. Returns the number of bytes of its complete lines, or `None` if the file has
-/// another heading.
+/// Reads the samples in the file `path`. Returns the number of bytes of its complete lines, or `None` if the file has a
+/// different heading.
 fn read(
     path: &Path,
     task: &Task,
@@ -187,7 +187,7 @@ fn read(
 struct Damaged {
     /// Their number.
     lines: usize,
-    /// Their places in the file, in order. Adjacent lines are one part.
+    /// Their byte ranges in the file, in order. Adjacent lines form one range.
     parts: Vec<Range<u64>>,
 }
 
@@ -240,7 +240,7 @@ impl Lines<'_> {
         let mut line = String::new();
         let read = (&mut self.0).take(MOST).read_line(&mut line);
         match read {
-            // Bytes that are not text also end the complete lines.
+            // Invalid UTF-8 also ends the complete lines.
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Ok(None),
             Err(error) => Err(RunError::io("read", self.1)(error).into()),
             Ok(_) => Ok(Some(line).filter(|line| line.ends_with('\n'))),

@@ -25,13 +25,13 @@ impl Score {
     };
 }
 
-/// Requests that are scored together: the places of the requests, by rows.
+/// The indices of requests that are scored together, by row.
 ///
-/// There are two forms. Either each row has one continuation, and contexts and continuations have equal lengths. Or
-/// there is one row, with several continuations of the same context.
+/// A batch has one of two forms. In the first, each row has one continuation; all contexts have the same length, and so
+/// do all continuations. In the second, a single row has several continuations of the same context.
 pub type Batch = Vec<Vec<usize>>;
 
-/// Maximum number of logits that are computed at once, unless a single token of each row has more.
+/// Maximum number of logits that are computed at once. It is exceeded if one token per row already needs more.
 pub const MOST_LOGITS: usize = 1 << 24;
 
 /// Maximum number of continuations of one context that are scored together. A text that repeats itself can have many
@@ -59,12 +59,12 @@ pub fn batches(requests: &[Request], rows: usize) -> Vec<Batch> {
     for groups in equal.into_values() {
         batches.extend(groups.chunks(rows.max(1)).map(<[_]>::to_vec));
     }
-    // In the order of the documents, so that the first documents are scored first.
+    // The documents are scored in order.
     batches.sort_by_key(|batch| batch[0][0]);
     batches
 }
 
-/// Scores a batch of `requests`. Returns the places of the requests and their scores.
+/// Scores a batch of `requests`. Returns the indices of the requests and their scores.
 ///
 /// The context is read once, without computing its logits. Each continuation starts from a copy of the cache. If the
 /// model `revises` earlier positions, each sequence is read as a whole, as in training.
@@ -105,7 +105,7 @@ pub fn score<B: Backend, M: LanguageModel<B>>(
     scores
 }
 
-/// Scores continuations of equal lengths from the logits of the whole sequences.
+/// Scores continuations of equal length from the logits of the whole sequences.
 fn whole<B: Backend, M: LanguageModel<B>>(
     model: &M,
     contexts: &[&[u32]],
@@ -128,7 +128,7 @@ fn whole<B: Backend, M: LanguageModel<B>>(
     scores
 }
 
-/// Scores continuations of equal lengths, one for each row. `next` are the logits `[rows, vocab]` after the cached
+/// Scores continuations of equal length, one for each row. `next` are the logits `[rows, vocab]` after the cached
 /// tokens.
 fn continue_with<B: Backend, M: LanguageModel<B>>(
     model: &M,

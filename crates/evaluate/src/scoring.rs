@@ -14,7 +14,7 @@ use crate::samples::Samples;
 use crate::score::{Score, batches, score};
 use crate::task::Task;
 
-/// Limits on the waiting requests, and on their tokens. With more requests, more of them have equal lengths.
+/// Limits on the waiting requests, and on their tokens. With more requests, more of them have equal length.
 const MOST_REQUESTS: usize = 1 << 14;
 const MOST_TOKENS: usize = 1 << 21;
 
@@ -31,7 +31,7 @@ pub struct Scorer<B: Backend, M> {
     pub model: M,
     /// Whether the model revises earlier positions.
     pub revises: bool,
-    /// Number of requests of equal lengths that are scored at once.
+    /// Number of requests of equal length that are scored at once.
     pub batch: usize,
     /// The device of the model.
     pub device: B::Device,

@@ -84,7 +84,7 @@ pub struct Task {
     documents: Documents,
 }
 
-/// The places of the documents in a file.
+/// The documents of a task: byte ranges of its file, or texts.
 #[derive(Clone, Debug)]
 enum Documents {
     /// Lines of JSON, by their first byte and their end.
@@ -271,7 +271,7 @@ impl Task {
                 path,
                 line,
                 message: format!(
-                    "no field `{field}`, which holds a document of plain text; name a file of another kind of task itself"
+                    "no field `{field}`, which holds a document of plain text; for another kind of task, give its file"
                 ),
             },
             error => error,

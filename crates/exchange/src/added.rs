@@ -67,7 +67,7 @@ impl Added {
     }
 }
 
-/// The special tokens in fields with several, merged from the files as `transformers` 5.23 does.
+/// The special tokens in fields that list several, merged from the files as `transformers` 5.23 does.
 #[derive(Default)]
 struct Several {
     /// Tokens that are values of objects.
@@ -151,7 +151,7 @@ pub struct Beside {
     pub unknown: Option<String>,
 }
 
-const REMEDY: &str = "give a tokenizer.json that has it with `--tokenizer`";
+const REMEDY: &str = "use `--tokenizer` with a tokenizer.json that has all added tokens";
 
 impl Beside {
     /// Reads the added tokens in `directory`. `implied` is the token for the beginning, the end and unknown text if the

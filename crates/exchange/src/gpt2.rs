@@ -139,7 +139,7 @@ pub fn normalise(path: &Path, tensors: Tensors, tied: bool) -> Result<Tensors, E
     Ok(tensors)
 }
 
-/// The `config.json` of `GPT2LMHeadModel`. Fields that a file leaves out have its defaults.
+/// The `config.json` of `GPT2LMHeadModel`. Fields that a file leaves out have the defaults of `transformers`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HfConfig {
@@ -257,8 +257,8 @@ impl HfConfig {
         let dropout = self.resid_pdrop;
         if [self.embd_pdrop, self.attn_pdrop] != [dropout; 2] {
             let problem = format!(
-                "is {dropout}, but embd_pdrop is {} and attn_pdrop {}; only equal ones are supported. If the model \
-                 is not trained on, set all to 0",
+                "is {dropout}, but embd_pdrop is {} and attn_pdrop {}; only equal values are supported. \
+                 If you will not train the model, set all of them to 0",
                 self.embd_pdrop, self.attn_pdrop
             );
             return unsupported("resid_pdrop", problem);

@@ -83,7 +83,8 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
     let mut notes = Vec::new();
     if config.model != found.model {
         notes.push(
-            "the model differs from what its files say, because fields of it are set".to_owned(),
+            "the model differs from its files, because some fields were changed with `--set`"
+                .to_owned(),
         );
     }
     for file in &files {
@@ -103,8 +104,9 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
         .iter()
         .find(|(_, tensor)| tensor.iter::<f32>().any(|x| !x.is_finite()));
     if let Some((name, _)) = odd {
-        let problem =
-            format!("has numbers that are not finite as f32, in what is {name} in the zoo");
+        let problem = format!(
+            "has numbers that are not finite as f32, in the tensor called {name} in the zoo"
+        );
         return Err(Error::file(file, problem));
     }
     let found = match &options.tokenizer {
@@ -127,7 +129,7 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
     }
     if tokens < vocab_size {
         notes.push(format!(
-            "{} of {vocab_size} token ids have no token; they are kept, so the logits are those of the original",
+            "{} of {vocab_size} token ids have no token; they are kept, so the logits equal the original's",
             vocab_size - tokens
         ));
     }

@@ -1,4 +1,4 @@
-//! Models from and for other projects.
+//! Import of models from other projects, and export of models for them.
 //!
 //! | | read by [`import()`] |
 //! |---|---|

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 
 /// Maximum bytes of a pickle. The pickle of a model has a few hundred kilobytes, without the numbers of its tensors.
 pub const MOST_BYTES: usize = 1 << 22;
-/// Maximum values in a pickle. A tensor has about 25.
+/// Maximum number of values in a pickle. A tensor has about 25.
 const MOST_VALUES: usize = 1 << 18;
-/// Maximum axes of a tensor. The shape is copied from a value that many tensors may share, and so is a name.
+/// Maximum number of axes of a tensor. Each tensor copies its shape, from a value that many tensors may share.
 const MOST_AXES: usize = 8;
-/// Maximum bytes of the name of a module or function.
+/// Maximum bytes of the name of a module or function. Names are copied from shared values too.
 const MOST_NAME: usize = 256;
 
 /// The reason why a pickle cannot be read.
@@ -40,7 +40,7 @@ pub enum PickleError {
     Call(String),
 }
 
-/// The place of a [`Value`] in a [`Pickle`].
+/// The index of a [`Value`] in a [`Pickle`].
 pub type Id = usize;
 
 /// A value of a pickle.
@@ -72,12 +72,12 @@ pub enum Value {
     Tensor(StridedTensor),
 }
 
-/// The place of a tensor's numbers. All counts are of numbers.
+/// The position of a tensor's numbers in a storage. Offset, shape and strides count numbers, not bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StridedTensor {
     /// The value that names the storage.
     pub storage: Id,
-    /// The place of the first number.
+    /// The index of the first number.
     pub offset: usize,
     /// The shape.
     pub shape: Vec<usize>,
@@ -85,8 +85,7 @@ pub struct StridedTensor {
     pub strides: Vec<usize>,
 }
 
-/// The values of a pickle. Values refer to each other by their places, so hostile nesting and cycles are
-/// harmless.
+/// The values of a pickle. Values refer to each other by index, so hostile nesting and cycles are harmless.
 #[derive(Debug, Default)]
 pub struct Pickle {
     values: Vec<Value>,
@@ -337,7 +336,7 @@ impl<'a> Machine<'a> {
     /// Executes one of the known functions.
     fn call(&mut self, function: Id, arguments: Id) -> Result<(), PickleError> {
         let Value::Global(name) = self.pickle.get(function) else {
-            return Err(self.damaged("a call of something else than a function"));
+            return Err(self.damaged("a call of something other than a function"));
         };
         let Value::Tuple(arguments) = self.pickle.get(arguments) else {
             return Err(self.damaged("a call without arguments"));
@@ -373,7 +372,7 @@ impl<'a> Machine<'a> {
     }
 
     fn pop(&mut self) -> Result<Id, PickleError> {
-        // Values below a mark belong to the container that was begun there.
+        // Only values above the last mark can be popped. Values below it belong to an outer container.
         let lowest = self.marks.last().copied().unwrap_or(0);
         match self.stack.len() > lowest {
             true => Ok(self.stack.pop().unwrap_or_default()),

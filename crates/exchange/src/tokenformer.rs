@@ -8,8 +8,8 @@ use residual_zoo_models::tokenformer::{Init, Position, TokenFormerConfig};
 use crate::Error;
 use crate::weights::{Format, Name, rename, same};
 
-/// Names in the zoo and in the authors' files. Their modules are a numbered list: the embedding, one without tensors,
-/// the layers, another one without tensors, the final norm.
+/// Names in the zoo and in the authors' files. Their modules are a numbered list: the embedding, a module without
+/// tensors, the layers, another module without tensors, the final norm.
 const NAMES: &[Name] = &[
     same(
         "embeddings.tokens.weight",
@@ -66,7 +66,7 @@ pub const AUTHORS: Format = Format {
     transposed: false,
 };
 
-/// The token table in a list of modules that are not run as a pipeline.
+/// The name of the token table if the modules are not run as a pipeline.
 const FIRST_MODULE: &str = "0.word_embeddings.weight";
 const TABLE: &str = "tied_modules.embed.word_embeddings.weight";
 
@@ -110,7 +110,7 @@ pub fn config(
         &[rows, columns] => Some((rows, columns)),
         _ => None,
     };
-    let lacks = |name: &str| ConfigError::new(name, "is missing or no matrix");
+    let lacks = |name: &str| ConfigError::new(name, "is missing or not a matrix");
     let (vocab_size, width) = rows(TABLE).ok_or_else(|| lacks(TABLE))?;
     let pairs = |name: &str| rows(name).map(|(n, _)| n).ok_or_else(|| lacks(name));
     let mut n_layer = 0;

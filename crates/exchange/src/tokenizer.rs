@@ -109,8 +109,8 @@ pub fn in_directory(directory: &Path, vocab_size: usize) -> Result<Option<Found>
     }))
 }
 
-const OTHER_STEPS: &str = "tokenizer.json is followed as it is; `transformers` replaces its normalizer and pre-tokenizer by those \
-                           of GPT-2 for this tokenizer_class, so token ids can differ there";
+const OTHER_STEPS: &str = "tokenizer.json is followed as it is; for this tokenizer_class, `transformers` replaces its \
+                           normalizer and pre-tokenizer with GPT-2's, so token ids can differ there";
 
 /// Whether a `tokenizer.json` has GPT-2's steps before its model.
 fn is_byte_level(json: &Json, settings: &Fields) -> bool {
@@ -151,8 +151,8 @@ fn of_zoo(settings: &Fields, file: &Path) -> Result<Option<Tokenizer>, Error> {
             .as_array()
             .is_some_and(|added| !added.is_empty());
         if !in_order || added {
-            let problem = "is damaged: its token ids are not 0, 1, 2, …, or there are added tokens, which characters and \
-                           words do not have";
+            let problem = "is damaged: its token ids are not 0, 1, 2, …, or there are added tokens, which tokenizers \
+                           of characters or words do not have";
             return Err(Error::file(file, problem));
         }
         Ok(words.into_iter().map(|(_, word)| word).collect())

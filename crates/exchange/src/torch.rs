@@ -14,7 +14,7 @@ use zip::result::ZipError;
 use crate::Error;
 use crate::pickle::{Id, MOST_BYTES, Pickle, PickleError, StridedTensor, Value};
 
-/// The first bytes of a file of PyTorch before 1.6: a pickle of this number.
+/// The first bytes of a file of PyTorch before 1.6: a pickle of its magic number.
 const OLD: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
 
 type Archive = ZipArchive<BufReader<File>>;
@@ -29,7 +29,7 @@ pub struct TorchFile {
 enum Storages {
     /// The archive, and the folder of its storages.
     Zip(Box<Archive>, String),
-    /// The bytes of the file, and the place of the first number of each storage.
+    /// The bytes of the file, and the byte offset of the first number of each storage.
     Old(Vec<u8>, BTreeMap<String, usize>),
 }
 
@@ -72,7 +72,9 @@ impl TorchFile {
         if let Ok(order) = read_entry(&mut zip, &format!("{folder}byteorder"), 16)
             && order != b"little"
         {
-            return Err("was written on a big-endian machine; save it again on another".into());
+            return Err(
+                "was written on a big-endian machine; save it again on another machine".into(),
+            );
         }
         let bytes = read_entry(&mut zip, &name, MOST_BYTES as u64)?;
         let (pickle, _) = Pickle::read(&bytes).map_err(unreadable)?;
@@ -96,7 +98,9 @@ impl TorchFile {
         let (machine, object, keys) = (machine?, object?, keys?);
         let little = machine.field(machine.top, "little_endian");
         if little.is_some_and(|little| *machine.get(little) == Value::Bool(false)) {
-            return Err("was written on a big-endian machine; save it again on another".into());
+            return Err(
+                "was written on a big-endian machine; save it again on another machine".into(),
+            );
         }
         let kinds = storages_of(&object);
         let truncated = || unreadable(PickleError::Truncated);
@@ -177,7 +181,7 @@ impl TorchFile {
     }
 }
 
-const REPEATS: &str = "repeats the numbers of its storage, as `expand` makes it, so a small file could make a tensor of any \
+const REPEATS: &str = "repeats the numbers of its storage, as `expand` does, so a small file could make a tensor of any \
                        size; save it with `.contiguous()`";
 
 /// The name of a storage: `('storage', torch.FloatStorage, '0', 'cpu', 1024)`.

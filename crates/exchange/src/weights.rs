@@ -295,7 +295,7 @@ pub fn read_torch(
     Ok(all)
 }
 
-/// Renames the tensors of the file `path` by `plain`.
+/// Renames the tensors of the file `path` with `plain`.
 ///
 /// # Errors
 ///

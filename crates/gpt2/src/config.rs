@@ -170,7 +170,7 @@ impl Gpt2Config {
         }
     }
 
-    /// The factor of attention scores, without inverse layer scaling.
+    /// The multiplier of attention scores, without inverse layer scaling.
     pub(crate) fn attention_scale(&self) -> f64 {
         let d = self.width / self.n_head;
         match &self.mup {
@@ -326,7 +326,7 @@ impl Transfer for Gpt2Config {
         }
     }
 
-    /// Widens a narrower model by Net2Net. Noise of 1 % of the weights' root mean square makes copies differ.
+    /// Widens a narrower model with Net2Net. Noise of up to 1 % of the weights' root mean square makes copies differ.
     fn grow(
         &self,
         smaller: &Self,

@@ -2,10 +2,10 @@
 //! transfer", 2016, section 3: <https://arxiv.org/abs/1511.05641>). It is the baseline of section 4.3 of the
 //! TokenFormer paper.
 //!
-//! Neuron j of the wider layer copies neuron j mod n. If a neuron has c copies, the weights that read them are divided
-//! by c. When the width doubles, all neurons have the same number of copies. Layer norm over the copies then equals
-//! layer norm over the neurons, and the logits stay the same. Otherwise, mean and variance count some neurons more
-//! often, and the logits change.
+//! Neuron j of the wider layer copies neuron j mod n of a layer with n neurons. If a neuron has c copies, the weights
+//! that read them are divided by c. When the width doubles, all neurons have the same number of copies. Layer norm over
+//! the copies then equals layer norm over the neurons, and the logits stay the same. Otherwise, mean and variance count
+//! some neurons more often, and the logits change.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +17,7 @@ use residual_zoo_core::ConfigError;
 use crate::Gpt2Config;
 
 /// Makes the weights of a `wide` model from the weights `tensors` of a `narrow` model. Keys are parameter names.
+/// Tensors of connections stay unchanged.
 ///
 /// Exact copies with equal inputs and outputs would stay equal during training. Uniform noise of up to `noise` times
 /// the tensor's root mean square makes them differ; 0 keeps exact copies.
@@ -24,8 +25,7 @@ use crate::Gpt2Config;
 /// # Errors
 ///
 /// Returns an error if the configs differ in more than width, heads and feed-forward width, or in the size of a head.
-/// Also returns an error if `wide` is narrower than `narrow`, or if the tensors do not belong to one GPT-2. Tensors of
-/// connections stay unchanged.
+/// Also returns an error if `wide` is narrower than `narrow`, or if the tensors do not belong to one GPT-2.
 pub fn widen(
     wide: &Gpt2Config,
     narrow: &Gpt2Config,
@@ -58,8 +58,8 @@ pub fn widen(
         };
         let rows = rows.filter(|_| kind == "weight");
         let mut found = copy(tensor, rows, columns, times, noise, &mut rng);
-        // A tied token table is also the unembedding, which reads the copies. Instead of the table, the scale of the
-        // final norm is divided by c.
+        // A tied token table is also the unembedding, which reads the copies. Instead of the table, the scale and the
+        // shift of the final norm are divided by c.
         let is_final_norm = name.starts_with("embeddings.norm.");
         if wide.tied && is_final_norm {
             let shares = (0..wide.width).map(|j| 1.0 / width.of(j) as f32);

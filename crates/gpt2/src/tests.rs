@@ -340,14 +340,14 @@ fn net2net_refuses_what_is_no_widening() {
                 n_layer: 3,
                 ..small()
             },
-            "`model`: differs from the model of the other run in more than width",
+            "`model` differs from the model of the other run in more than width",
         ),
         (
             Gpt2Config {
                 d_ff: Some(30),
                 ..small()
             },
-            "`model.d_ff`: cannot shrink",
+            "`model.d_ff` cannot shrink",
         ),
     ];
     for (wide, expected) in cases {

@@ -13,7 +13,7 @@ use crate::op::apply;
 /// Attention: softmax(q kᵀ · scale + bias) v.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
-    /// Factor of the scores.
+    /// Multiplier of the scores.
     pub scale: f64,
     /// Whether a position attends only to itself and earlier positions.
     pub causal: bool,
@@ -34,7 +34,7 @@ pub struct Dropped {
 }
 
 impl Attention {
-    /// Number of keys, of `all`, that the query at `position` sees.
+    /// Number of the `all` keys that the query at `position` sees.
     #[cfg(feature = "flex")]
     fn keys(&self, position: usize, all: usize) -> usize {
         match self.causal {
@@ -68,7 +68,7 @@ impl Dropped {
     }
 }
 
-/// Hashes the position of a weight to a number from 0 to 2³² − 1, by the finalizer of MurmurHash3.
+/// Hashes the position of a weight to a number from 0 to 2³² − 1, with the finalizer of MurmurHash3.
 #[inline(always)]
 pub fn hash(row: u32, column: u32) -> u32 {
     let mut h = row.wrapping_add(column.wrapping_mul(0x9e37_79b9));

@@ -303,8 +303,8 @@ mod libtorch {
             let none: Option<&Tensor> = None;
             Graph::of(inputs, |[x, gamma, beta]| {
                 let (rows, channels) = (x.size()[0], x.size()[1]);
-                // PyTorch is fast if the channels of a pixel are side by side in memory: [1, channels, rows, 1] in
-                // that order.
+                // PyTorch is fast if the channels of a pixel are side by side in memory. The axes are [1, channels,
+                // rows, 1], in PyTorch's order.
                 let pixels = x.reshape([1, rows, 1, channels]).permute([0, 3, 1, 2]);
                 let [gamma, beta] = [gamma, beta].map(|x| x.reshape([-1]));
                 let (y, mean, scale) = pixels.native_batch_norm(

@@ -2,8 +2,8 @@
 
 use burn::tensor::{Tensor, backend::Backend};
 
-/// Replaces the positions from `start` of `cache` `[batch, heads, context, d]` by `new` `[batch, heads, time, d]`.
-/// Writes in place if nothing else holds `cache`; Flex's own `slice_assign` always copies it.
+/// Writes `new` `[batch, heads, time, d]` over `cache` `[batch, heads, context, d]` from position `start`. Writes in
+/// place if nothing else holds `cache`; Flex's own `slice_assign` always copies it.
 ///
 /// # Errors
 ///
@@ -11,7 +11,7 @@ use burn::tensor::{Tensor, backend::Backend};
 ///
 /// # Panics
 ///
-/// If the new positions are not in the cache.
+/// Panics if the new positions extend beyond the context of the cache.
 pub fn write_positions<B: Backend>(
     cache: Tensor<B, 4>,
     new: Tensor<B, 4>,

@@ -225,8 +225,8 @@ mod flex {
             for row in 0..height {
                 for start in (0..width).step_by(TILE) {
                     let count = TILE.min(width - start);
-                    // A vector can write beyond its pixel. Outputs go from last to first, then pixel by pixel, so that
-                    // later vectors overwrite these elements.
+                    // A vector can write beyond its pixel. Groups of outputs go from last to first, and pixels go from
+                    // first to last within a group, so that later vectors overwrite these elements.
                     for group in (0..groups).rev() {
                         let mut sums: Sums<S, V> = [[simd.splat_f32s(0.0); V]; TILE];
                         for k in 0..sizes.kernel {
@@ -308,8 +308,8 @@ mod flex {
         }
     }
 
-    /// dw += for each pixel of y, the inputs that w reads there times dy, for one padded image. dw is packed, and the
-    /// outputs of dy are padded to whole [`LANES`].
+    /// Adds to dw, for each pixel of y, the products of dy and the inputs that w reads there, for one padded image. dw
+    /// is packed, and the outputs of dy are padded to whole [`LANES`].
     struct OfWeight<'a> {
         sizes: Sizes,
         image: &'a [f32],

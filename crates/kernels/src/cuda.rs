@@ -90,7 +90,8 @@ pub(crate) fn launch(name: &CStr, on: &Tensor, grid: Grid, arguments: &[Arg]) {
         Device::Cuda(index) => index as c_int,
         _ => -1,
     };
-    // Each argument takes the first of eight bytes, in little-endian order, as on all processors that CUDA supports.
+    // Each argument is at the beginning of eight bytes, in little-endian order, as on all processors that CUDA
+    // supports.
     let mut values: Vec<[u8; 8]> = arguments
         .iter()
         .map(|argument| match *argument {

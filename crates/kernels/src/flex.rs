@@ -1,8 +1,8 @@
 //! Common parts of the kernels for Flex: slices of tensors, parallel rows, and arithmetic that vectorises.
 //!
 //! A kernel consists of plain loops and of sums. `pulp` compiles it for each level of SIMD instructions and picks the
-//! widest that the processor has. The threads of rayon share the rows. No sum is split among threads, so results do not
-//! depend on the number of threads.
+//! widest that the processor has. The threads of rayon share the rows. Long sums are split into tasks of fixed size,
+//! whose results are added in order, so results do not depend on the number of threads.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Element, Tensor, TensorData, TensorMetadata, TensorPrimitive};
@@ -278,7 +278,8 @@ pub(crate) fn real(tensors: &[FlexTensor]) -> bool {
     matches!(dtype, DType::F32 | DType::F64) && tensors.iter().all(|x| x.dtype() == dtype)
 }
 
-/// Calls a `kernel` without a gradient on tensors that are on Flex, contiguous and of one type. Returns other tensors.
+/// Makes `inputs` contiguous and calls `kernel`, which has no gradient, if they are Flex tensors of one float type.
+/// Otherwise, returns `inputs`.
 pub(crate) fn on_flex<B: Backend, const D: usize, const N: usize, const M: usize>(
     inputs: [Tensor<B, D>; N],
     kernel: impl FnOnce([FlexTensor; N]) -> [FlexTensor; M],

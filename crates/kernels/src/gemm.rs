@@ -1,4 +1,4 @@
-//! General matrix products on Flex, by the crate `gemm` that Burn uses too.
+//! General matrix products on Flex, with the crate `gemm`, which Burn uses too.
 //!
 //! Burn 0.21 zeroes and copies the memory of a result before it computes the result: `FlexTensor::empty` makes a
 //! `Vec<u8>`, which `Bytes::from_bytes_vec` treats as unaligned. Here the result is written once.
@@ -17,7 +17,7 @@ const PARALLEL: usize = 192 * 192 * 192;
 ///
 /// # Panics
 ///
-/// If the shapes do not match or an element is not f32.
+/// Panics if the shapes do not match or an element is not f32.
 pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
     let ([m, k], [rows, n]): ([usize; 2], [usize; 2]) = (a.shape().dims(), b.shape().dims());
     assert_eq!(k, rows, "the product of [{m}, {k}] and [{rows}, {n}]");

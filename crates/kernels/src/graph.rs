@@ -5,7 +5,8 @@ use tch::Tensor;
 
 use crate::libtorch;
 
-/// The inputs of the backward pass: the inputs, as leaves of PyTorch's graph, and the result in that graph.
+/// The inputs of the backward pass: the inputs of the operation, as leaves of PyTorch's graph, and the result in that
+/// graph.
 ///
 /// Burn writes into tensors that nothing else holds. Holding the inputs here prevents that.
 #[derive(Debug)]

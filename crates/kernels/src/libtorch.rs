@@ -57,7 +57,7 @@ unsafe extern "C" {
     fn free(pointer: *mut c_void);
 }
 
-/// The message of a failed call.
+/// Returns the message of a failed call as an error.
 fn result(message: *mut c_char) -> Result<(), String> {
     if message.is_null() {
         return Ok(());
@@ -86,7 +86,7 @@ pub(crate) fn gradients<const N: usize>(
 ) -> [Tensor; N] {
     let pointers = leaves.each_ref().map(Tensor::as_ptr);
     let mut out = [null_mut(); N];
-    // SAFETY: the tensors live until the call returns, and there is a place for each gradient.
+    // SAFETY: the tensors live until the call returns, and `out` has room for each gradient.
     check(unsafe {
         zoo_gradients(
             y.as_ptr(),
@@ -115,7 +115,7 @@ pub(crate) fn layer_norm_backward<const N: usize>(norm: &LayerNorm, grad: &Tenso
     let inputs = 1 + usize::from(norm.gamma.is_some()) + usize::from(norm.beta.is_some());
     assert_eq!(inputs, N, "a gradient for each input");
     let mut out = [null_mut(); N];
-    // SAFETY: the tensors live until the call returns, and there is a place for each gradient.
+    // SAFETY: the tensors live until the call returns, and `out` has room for each gradient.
     check(unsafe {
         zoo_layer_norm_backward(
             grad.as_ptr(),
@@ -195,7 +195,8 @@ pub(crate) fn unit(kind: Kind) -> Option<i64> {
     }
 }
 
-/// Whether an operation uses its form for CUDA: on a GPU, and in tests on any device, with `RESIDUAL_ZOO_OPS=cuda`.
+/// Whether an operation uses its form for CUDA: on a GPU, and with `RESIDUAL_ZOO_OPS=cuda`, which is for tests, on any
+/// device.
 pub(crate) fn is_cuda(x: &Tensor) -> bool {
     static EVERYWHERE: LazyLock<bool> =
         LazyLock::new(|| std::env::var_os("RESIDUAL_ZOO_OPS").is_some_and(|v| v == "cuda"));
@@ -256,8 +257,8 @@ pub fn peak_memory(gpu: usize) -> Option<u64> {
     u64::try_from(bytes).ok()
 }
 
-/// Returns the free memory that PyTorch caches to the GPUs, and restarts the measurement of the peak on one GPU. Does
-/// nothing without a GPU.
+/// Gives the unused memory in PyTorch's cache back to the GPUs, and restarts the measurement of the peak on one GPU.
+/// Does nothing without a GPU.
 pub fn reset_memory(gpu: usize) {
     // SAFETY: the function takes only a number. Without a GPU, the call fails and nothing is held.
     let _ = result(unsafe { zoo_reset_memory(gpu as c_int) });

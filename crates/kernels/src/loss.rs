@@ -31,7 +31,7 @@ impl<B: Backend> Clone for LogZ<B> {
 ///
 /// # Panics
 ///
-/// If a target is not in the vocabulary.
+/// Panics on a CPU if a target is not in the vocabulary. On CUDA, the result of such a row is undefined.
 pub fn log_z_and_target<B: Backend>(
     logits: Tensor<B, 2>,
     targets: Tensor<B, 1, Int>,
@@ -214,7 +214,8 @@ mod libtorch {
     pub enum Kept {
         /// With our own kernels: the logits, the targets `[rows]`, and the result.
         Logits([TchTensor; 3]),
-        /// With PyTorch's: log softmax of the logits, the targets `[rows, 1]`, and the float type of the logits.
+        /// With PyTorch's kernels: log softmax of the logits, the targets `[rows, 1]`, and the float type of the
+        /// logits.
         LogSoftmax(TchTensor, TchTensor, Kind),
     }
 

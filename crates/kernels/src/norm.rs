@@ -69,7 +69,7 @@ pub(crate) mod flex {
     use crate::flex::{self, Real, add_up, rows_per_task, slice, tensor_like, vector, with_real};
     use crate::op::Op;
 
-    /// The inputs of the backward pass: the inputs, and the mean and 1 / √(variance + ε) of each row.
+    /// The inputs of the backward pass: the inputs of the norm, and the mean and 1 / √(variance + ε) of each row.
     #[derive(Clone, Debug)]
     pub struct Kept<const N: usize> {
         inputs: [FlexTensor; N],
@@ -291,7 +291,7 @@ mod libtorch {
     use crate::libtorch::{self, LayerNorm, contiguous, is_cuda};
     use crate::op::Op;
 
-    /// The RMS norm of x with the scale γ, if there is one, and the factor of each row.
+    /// Returns the RMS norm of x with the scale γ, if there is one, and 1 / √(mean square + ε) of each row.
     fn rms_norm(eps: f64, inputs: &[TchTensor]) -> (Tensor, Tensor) {
         let x = &inputs[0].tensor;
         let [rows, width] = rows(x);
@@ -351,7 +351,7 @@ mod libtorch {
         })
     }
 
-    /// The inputs of the backward pass: the inputs, and the mean and 1 / √(variance + ε) of each row.
+    /// The inputs of the backward pass: the inputs of the norm, and the mean and 1 / √(variance + ε) of each row.
     #[derive(Clone, Debug)]
     pub struct Kept<const N: usize> {
         inputs: [TchTensor; N],
@@ -361,7 +361,7 @@ mod libtorch {
     impl<const N: usize> Op<LibTorch, N> for Norm {
         type Kept = Kept<N>;
 
-        /// Takes layer norms everywhere, and RMS norms without a shift on CUDA.
+        /// Takes layer norms everywhere, and f32 RMS norms without a shift on CUDA.
         fn takes(&self, inputs: &[TchTensor; N]) -> bool {
             let is_f32 = inputs.iter().all(|x| x.tensor.kind() == Kind::Float);
             self.centred || (N < 3 && is_cuda(&inputs[0].tensor) && is_f32)

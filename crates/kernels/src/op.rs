@@ -104,7 +104,7 @@ pub fn deterministic(on: bool) {
 ///
 /// # Errors
 ///
-/// Without LibTorch, or if the file cannot be written.
+/// Returns an error if LibTorch is not compiled in, or if the file cannot be written.
 pub fn profile<T>(path: &std::path::Path, work: impl FnOnce() -> T) -> Result<T, String> {
     #[cfg(feature = "tch")]
     {

@@ -8,15 +8,15 @@ use burn::tensor::{Tensor, backend::Backend};
 pub struct AdamW {
     /// Learning rate.
     pub lr: f64,
-    /// Factor of the first moment.
+    /// Decay rate of the first moment.
     pub beta_1: f64,
-    /// Factor of the second moment.
+    /// Decay rate of the second moment.
     pub beta_2: f64,
     /// ε, added to the root of the second moment.
     pub eps: f64,
     /// Weight decay; the step multiplies it by the learning rate.
     pub weight_decay: f64,
-    /// Factor of the gradient, for clipping.
+    /// Multiplier of the gradient, for clipping.
     pub scale: f64,
     /// Number of this step, from 1.
     pub time: usize,
@@ -75,7 +75,7 @@ pub fn sum_of_squares<B: Backend>(
     Err(parts)
 }
 
-/// Applies `kernel` to every input. Returns the inputs if it does not take the first one.
+/// Applies `kernel` to every input. Returns the inputs if the kernel does not take the first input.
 #[cfg(feature = "flex")]
 fn each<I, O>(inputs: Vec<I>, kernel: impl Fn(I) -> Result<O, I>) -> Result<Vec<O>, Vec<I>> {
     let mut inputs = inputs.into_iter();

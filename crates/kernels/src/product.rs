@@ -32,7 +32,8 @@ pub fn product<B: Backend>(
 /// The float type of an affine map.
 #[derive(Clone, Copy, Debug)]
 pub struct Linear {
-    /// Whether x, w, b and the result are rounded to bf16. Their gradients have their float types.
+    /// Whether x, w, b and the result are rounded to bf16. The gradients of x, w and b keep the float types of x, w and
+    /// b.
     pub bf16: bool,
 }
 
@@ -81,7 +82,7 @@ pub(crate) mod flex {
     /// Number of rows whose sums are in registers.
     const TILE: usize = 8;
 
-    /// A multiple of every SIMD width.
+    /// Number of elements to whose multiples rows are padded. It is a multiple of every SIMD width.
     const LANES: usize = 16;
 
     /// Number of rows of x per task.
@@ -141,7 +142,7 @@ pub(crate) mod flex {
         }
     }
 
-    /// w += xᵀ · y. The rows of w are padded to whole [`LANES`].
+    /// w = xᵀ · y. The rows of w are padded to whole [`LANES`].
     struct Outer<'a> {
         x: &'a [f32],
         y: &'a [f32],
@@ -259,7 +260,7 @@ pub(crate) mod flex {
         rows >= 4 * TALL && is_small(w)
     }
 
-    /// Whether w has at least one row and one column, and at most [`SMALL`] of both.
+    /// Whether w has at least one row and one column, and at most [`SMALL`] of each.
     pub(crate) fn is_small(w: &FlexTensor) -> bool {
         let sides: [usize; 2] = w.shape().dims();
         sides.iter().all(|side| (1..=SMALL).contains(side))
@@ -381,8 +382,8 @@ pub(crate) mod libtorch {
         }
     }
 
-    /// Pads the rows of x to `width` elements with zeros in place; `None` if there is no room, or something else may
-    /// use it.
+    /// Pads the rows of x to `width` elements with zeros in place. Returns `None` if there is no room, or if something
+    /// else may use the memory.
     fn in_place(x: &TchTensor, width: i64, kind: Kind) -> Option<Tensor> {
         let (sizes, strides) = (x.tensor.size(), x.tensor.stride());
         let has_room = x.can_mut() && x.tensor.kind() == kind && strides == [width, 1];
@@ -406,8 +407,8 @@ pub(crate) mod libtorch {
         all
     }
 
-    /// Converts `x` to `kind`. A tensor that has this type is returned itself, so that Burn knows that its memory is
-    /// shared.
+    /// Converts `x` to `kind`. Returns a tensor that already has this type unchanged, so that Burn knows that its
+    /// memory is shared.
     pub(crate) fn to_kind(x: TchTensor, kind: Kind) -> TchTensor {
         match x.tensor.kind() == kind {
             true => x,

@@ -41,7 +41,8 @@ mod flex {
     use crate::op::Op;
 
     impl Sinkhorn {
-        /// Returns the index of entry `k` of line `line` in step `step`, for matrices of side `n`.
+        /// Returns the index of entry `k` of line `line` in step `step`, for matrices of side `n`. A line is a column
+        /// in even steps and a row in odd steps.
         #[inline(always)]
         fn at(step: usize, n: usize, line: usize, k: usize) -> usize {
             match step.is_multiple_of(2) {
@@ -161,7 +162,7 @@ mod libtorch {
     const STEPS: usize = 64;
 
     impl Sinkhorn {
-        /// Launches a kernel on `inputs`, the first of which are the matrices. It writes to `out`.
+        /// Launches a kernel that reads `inputs`, the matrices first, and writes to `out`.
         fn launch(&self, name: &std::ffi::CStr, inputs: &[&Tensor], out: &Tensor) {
             let n = out.size().last().map_or(1, |n| *n as usize);
             let count = out.numel() / (n * n).max(1);

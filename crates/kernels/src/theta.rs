@@ -17,7 +17,7 @@ pub struct Theta {
     pub eps: f64,
 }
 
-/// Rows of Table 4, for scores a.
+/// A form of Θ for scores a: a row of Table 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// φ(a τ / (‖a‖₂ + ε)).

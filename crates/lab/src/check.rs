@@ -20,7 +20,7 @@ impl<C: ModelConfig> Experiment<C> {
     ///
     /// # Errors
     ///
-    /// Names the first wrong name.
+    /// Returns an error that names the first problem.
     pub fn check(&self) -> Result<(), Error> {
         let planned = self.plan(&[])?;
         let names = Names::of(self, &planned);
@@ -374,7 +374,7 @@ impl<'a> Names<'a> {
         }
         if let Some(name) = quantities.iter().find(|name| !self.measures(name)) {
             let problem = format!(
-                "\"{}\" refers to `{name}`, unknown{}; {}",
+                "\"{}\" refers to `{name}`, which is unknown{}; {}",
                 claim.says,
                 did_you_mean(name, QUANTITIES.iter()),
                 known()

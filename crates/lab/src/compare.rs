@@ -355,8 +355,8 @@ impl Comparison {
             None => "The models have different learning rates.".into(),
         });
         remarks.push(match self.one(|setting| setting.seed.to_string()) {
-            Some(seed) => format!("Each was trained once, with seed {seed}: another seed may rank them otherwise."),
-            None => "Each was trained once, with a seed of its own: other seeds may rank them otherwise.".into(),
+            Some(seed) => format!("Each was trained once, with seed {seed}: another seed may rank them differently."),
+            None => "Each was trained once, with a seed of its own: other seeds may rank them differently.".into(),
         });
         let size = |(_, summary): &&(String, Summary)| summary.cost.params.total();
         let ends = (
@@ -380,7 +380,7 @@ impl Comparison {
     pub fn report(&self) -> Report {
         let entropy = self.entropy.map(|e| {
             format!(
-                " No model can be below its entropy rate, {:.4} nats per token; one that sees a \
+                " No model can be below the entropy rate of the data, {:.4} nats per token; one that sees a \
                  single earlier token cannot be below {:.4}.",
                 e.rate, e.bigram
             )

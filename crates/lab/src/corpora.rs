@@ -15,7 +15,7 @@ use crate::{Error, Options, PlannedRun};
 ///
 /// # Errors
 ///
-/// Returns the errors of [`Corpus::open`], or names the first run that cannot be trained.
+/// Returns the errors of [`Corpus::open`], or an error that names the first run that cannot be trained.
 pub(crate) fn open_corpora<C: ModelConfig>(
     planned: &[PlannedRun<C>],
     options: &Options,
@@ -61,7 +61,7 @@ pub fn open_data<C: ModelConfig>(
 ///
 /// # Errors
 ///
-/// Names the run and the problem.
+/// Returns an error that names the run and the problem.
 pub(crate) fn check_data<C: ModelConfig>(
     name: &str,
     config: &RunConfig<C>,

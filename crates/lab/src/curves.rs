@@ -222,7 +222,7 @@ fn without_seed(runs: &[&Curve]) -> String {
         .flat_map(|word| [word.before, word.text])
         .collect();
     let last = first.last().map_or("", |word| word.text);
-    // The folder alone names the runs if its parts are the seeds.
+    // If the last parts of the paths share no word, their folder names the runs only if these parts are seeds.
     let folder = first.iter().rposition(|word| word.before.contains('/'));
     let own = &first[folder.unwrap_or(0)..];
     let has_own = own

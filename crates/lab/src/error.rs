@@ -58,7 +58,7 @@ impl Error {
         }
     }
 
-    /// Adds the file to an error of a field or an assignment. Other errors stay as they are.
+    /// Adds the file to an error about a field or an assignment. Other errors stay as they are.
     pub fn in_file(self, path: &Path) -> Self {
         match self {
             Self::Drive(error) => error.in_file(path).into(),
@@ -66,7 +66,7 @@ impl Error {
         }
     }
 
-    /// Prefixes the path of the field with `outer` in an error of a field. Other errors stay as they are.
+    /// In an error about a field, prefixes the path of the field with `outer`. Other errors stay as they are.
     pub(crate) fn within(self, outer: &str) -> Self {
         match self {
             Self::Drive(error) => error.within(outer).into(),

@@ -28,7 +28,7 @@ pub struct Experiment<C> {
     /// Other data, for runs with `on_new_data`.
     #[serde(default)]
     pub new_data: Option<DataConfig>,
-    /// The training of every run, before its `set`.
+    /// The training settings of every run, before its `set` is applied.
     #[serde(default)]
     pub train: TrainConfig,
     /// The seeds. Every run is repeated with each seed.
@@ -75,7 +75,7 @@ fn one_seed() -> Vec<u64> {
     vec![1]
 }
 
-/// A measurement of a single experiment, without training.
+/// A measurement that belongs to one experiment, without training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Measure {
     /// Parameters and FLOPs of an RMT and a transformer (Mak & Flanigan, Table 7).

@@ -54,7 +54,7 @@ impl DataFacts {
         facts
     }
 
-    /// The data of all runs, without duplicates. `corpora` holds the data of each run, in their order.
+    /// The data of all runs, without duplicates. `corpora` holds the data of each run, in the order of the runs.
     pub(crate) fn of_runs<C: ModelConfig>(
         planned: &[PlannedRun<C>],
         corpora: &[&Corpus],
@@ -119,7 +119,7 @@ pub fn token(data: &DataConfig) -> String {
 pub(crate) fn settings<C: ModelConfig>(config: &RunConfig<C>) -> String {
     let mut config = config.clone();
     config.data.cache = None;
-    // RON writes the variants called `None` of other enums as `r#None`, and reads both forms.
+    // RON writes a variant `None` of an enum other than `Option` as `r#None`, and reads both forms.
     config.to_ron().replace(": r#None,", ": None,")
 }
 

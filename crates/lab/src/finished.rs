@@ -16,7 +16,7 @@ use residual_zoo_train::Summary;
 use crate::quantity::{Axis, LEARNED, QUANTITIES, is_cost};
 pub(crate) use file::Host;
 
-/// The quantities of a sweep's run that choose its best point.
+/// The quantities by which a sweep chooses the best point of a run.
 const OF_SWEEP: [&str; 2] = ["first_valid_loss", "valid_loss"];
 
 /// The name of a run in the pool, and the step at which a rung of a sweep ends; `None` for the end of the run.
@@ -65,7 +65,7 @@ pub(crate) struct FinishedRun {
     tasks: BTreeMap<String, String>,
     /// The quantities that do not follow from the config or the rows.
     measured: BTreeMap<String, f64>,
-    /// The rows, without the runs from whose weights the run started.
+    /// The rows. Totals exclude the runs from whose weights the run started.
     rows: Vec<Row>,
     /// The machine that trained the run, if the run was read from a file.
     host: Option<Host>,
@@ -223,7 +223,7 @@ impl FinishedRuns {
         }
     }
 
-    /// Adds a run that diverged, unless a file has it.
+    /// Adds a run that diverged, unless it is recorded already.
     pub(crate) fn add_diverged(&mut self, key: Key, (run, seed): (&str, u64), why: &str) {
         self.runs.entry(key).or_insert_with(|| FinishedRun {
             run: run.to_owned(),

@@ -42,7 +42,8 @@ struct Owner {
 
 impl Owner {
     /// Whether a report with this title and origin may replace this report, because both are of the same experiment.
-    /// The path of the file identifies an experiment whose title was edited, and the title one whose file was moved.
+    /// The path of the file identifies an experiment whose title was edited. The title identifies an experiment whose
+    /// file was moved.
     fn is_of(&self, title: &str, origin: &Origin) -> bool {
         let is_same_file = !origin.file.is_empty() && self.origin.file == origin.file;
         self.origin.name == origin.name
@@ -72,7 +73,8 @@ impl Owner {
 ///
 /// # Errors
 ///
-/// Names the first file or folder that cannot be replaced, or the experiment whose report is there.
+/// Returns an error that names the first file or folder that cannot be replaced, or the experiment whose report is
+/// there.
 pub fn check_pages(
     directory: &Path,
     name: &str,
@@ -170,7 +172,7 @@ fn row(directory: &Path, name: &OsStr) -> (String, Vec<Cell>) {
         ..Cell::from(name.to_string_lossy().into_owned())
     };
     let results = directory.join(RESULTS);
-    // Anything else, such as a pipe, could block.
+    // Reading anything else, such as a pipe, could block.
     let text = results.is_file().then(|| read_utf8(&results));
     let Some(Ok(text)) = text else {
         return (String::new(), vec![first]);

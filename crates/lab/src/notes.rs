@@ -1,4 +1,4 @@
-//! Notes on settings that may not be intended: warm-ups that take all steps of a run, halving without effect.
+//! Notes on settings that may not be intended: warm-ups that take all steps of a run, halving with fewer rungs.
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::TrainConfig;
@@ -6,12 +6,10 @@ use residual_zoo_system::counted;
 
 use crate::{Error, Experiment, PlannedRun};
 
-const IDLE_HALVING: &str = "halving has no effect, because a rung ends at a validation, and the first one is at the end of \
-     the run; lower train.validate_every";
-/// The most runs that a note names.
+/// Maximum number of runs that a note names.
 const MOST_NAMES: usize = 4;
 
-/// Returns a sentence for each length of a warm-up that takes all steps of its runs. `runs` has names and settings. A
+/// Returns a sentence for each warm-up length that takes all steps of a run. `runs` holds names and settings. A
 /// sentence names its runs unless it holds for all of them.
 pub fn long_warm_ups<'a>(
     runs: impl IntoIterator<Item = (&'a str, &'a TrainConfig)>,
@@ -29,7 +27,11 @@ pub fn long_warm_ups<'a>(
     }
     let sentence = |(steps, names): (usize, Vec<&str>)| {
         let left = names.len().saturating_sub(MOST_NAMES);
-        let shown = names[..names.len() - left].join(", ");
+        let shown: Vec<String> = names[..names.len() - left]
+            .iter()
+            .map(|name| format!("`{name}`"))
+            .collect();
+        let shown = shown.join(", ");
         let of = match left {
             _ if names.len() == count => String::new(),
             0 => format!(" of {shown}"),
@@ -61,11 +63,17 @@ impl<C: ModelConfig> Experiment<C> {
         let named = points.iter();
         let named = named.filter_map(|run| Some((&*run.name, &run.config.as_ref()?.train)));
         let mut notes = long_warm_ups(named);
-        let idle = self
-            .sweep
-            .as_ref()
-            .filter(|sweep| sweep.is_halving_idle(&points));
-        notes.extend(idle.map(|_| IDLE_HALVING.to_owned()));
+        let fewer = self.sweep.as_ref();
+        let fewer = fewer.and_then(|sweep| sweep.fewer_rungs(&points));
+        notes.extend(fewer.map(|[rungs, asked]| match rungs {
+            1 => "halving has no effect, because a rung ends at a validation, and the first one is at the end of the \
+                  run; lower train.validate_every"
+                .to_owned(),
+            _ => format!(
+                "halving has {rungs} rungs instead of {asked}, because a rung ends at a validation, and two rungs would \
+                 end at the same one; lower train.validate_every"
+            ),
+        }));
         Ok(notes)
     }
 }
@@ -88,15 +96,15 @@ mod tests {
         assert_eq!(
             long_warm_ups([("a", &long), ("b", &short), ("c", &longer), ("d", &long)]),
             [
-                one.replace("warm-up", "warm-up of a, d"),
-                one.replace("warm-up", "warm-up of c").replace("10", "20"),
+                one.replace("warm-up", "warm-up of `a`, `d`"),
+                one.replace("warm-up", "warm-up of `c`").replace("10", "20"),
             ]
         );
         let names = ["a", "b", "c", "d", "e", "f"].map(|name| (name, &long));
         let some = long_warm_ups(names.into_iter().chain([("g", &short)]));
         assert_eq!(
             some,
-            [one.replace("warm-up", "warm-up of a, b, c, d and 2 more")]
+            [one.replace("warm-up", "warm-up of `a`, `b`, `c`, `d` and 2 more")]
         );
         let single = long_warm_ups([("a", &of(1, 1))]);
         assert_eq!(single, [one.replace("10 steps", "1 step")]);

@@ -60,7 +60,7 @@ impl fmt::Display for Missing {
 /// The observations of an experiment, and the runs without any.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// The observations, run by run and seed by seed.
+    /// The observations, seed by seed and run by run.
     pub observations: Vec<Observation>,
     /// The runs without observations, each with its reason.
     pub missing: Vec<Missing>,

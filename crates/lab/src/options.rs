@@ -70,7 +70,7 @@ impl Options {
         }
     }
 
-    /// Returns the options of a single run in `directory`. The title of the run gets the name of these options.
+    /// Returns the options of a single run in `directory`. The title of the run includes the name in these options.
     pub(crate) fn of_run(
         &self,
         directory: PathBuf,

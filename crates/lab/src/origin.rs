@@ -5,6 +5,7 @@ use std::path::Path;
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::hash_of_parts;
+use residual_zoo_system::counted;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
@@ -16,7 +17,7 @@ use crate::{Experiment, PlannedRun};
 pub struct Origin {
     /// The name of the experiment.
     pub name: String,
-    /// The scale; empty for a user's own file.
+    /// The scale; empty if there is none.
     pub scale: String,
     /// A hash of the path of the experiment's file; empty without a file.
     pub file: String,
@@ -72,10 +73,10 @@ pub fn machine() -> String {
     let name = info.lines().find(|line| line.starts_with("model name"));
     let name = name.and_then(|line| line.split_once(':'));
     let name = name.map_or(std::env::consts::ARCH, |(_, name)| name.trim());
-    format!("{cores} cores of {name}")
+    format!("{} of {name}", counted(cores, "core"))
 }
 
-/// The date and time now, such as `2026-11-22 11:40 UTC`.
+/// The current date and time, such as `2026-11-22 11:40 UTC`.
 pub fn now() -> String {
     let now = OffsetDateTime::now_utc();
     let (date, hour, minute) = (now.date(), now.hour(), now.minute());

@@ -9,7 +9,7 @@ use residual_zoo_runs::{Error as RunError, RunConfig};
 use crate::experiment::Vary;
 use crate::{After, Error, Experiment, RunSpec};
 
-/// The most values of a field that varies; each value makes a run.
+/// Maximum number of values of a field that varies. Each value makes a run.
 const MOST_VALUES: usize = 1000;
 
 /// The option with which a user of a program sets fields of all runs.

@@ -110,7 +110,7 @@ impl Pool {
             let both = first
                 .into_iter()
                 .flat_map(|first| [first.init_from, first.merged_with]);
-            // The present place of that run, because the pool may have moved.
+            // The current directory of that run, because the pool may have moved.
             let now = both
                 .flatten()
                 .filter_map(|before| Some(self.directory.join(before.file_name()?)));
@@ -174,8 +174,8 @@ impl Pool {
             .join(format!("merged-{}", &hash.to_hex()[..12]))
     }
 
-    /// The place of a run. The name of its directory has a hash of everything that decides the result of the run,
-    /// except the version of this program.
+    /// The place of a run. The name of its directory has a hash of everything that determines the result of the
+    /// run, except the version of this program.
     fn place<C: ModelConfig>(
         &self,
         mut config: RunConfig<C>,

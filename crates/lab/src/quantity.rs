@@ -204,7 +204,7 @@ impl Observed {
         }
     }
 
-    /// The factor from the value, in seconds, bytes or shares, to the numbers in tables and on axes.
+    /// The factor that converts a value in seconds, bytes or shares to the numbers in tables and on axes.
     pub fn scale(self) -> f64 {
         match self.format {
             Format::Percent => 100.0,

@@ -51,7 +51,7 @@ pub struct Results {
     claims: Vec<Judgement>,
     /// The name of each run and all settings, as RON.
     configs: Vec<(String, String)>,
-    /// All looks at the verdicts, the present one last; empty before [`look`](Self::look).
+    /// All looks at the verdicts, the current one last; empty before [`look`](Self::look).
     looks: Vec<Look>,
     tuning: Option<Tuning>,
     observations: Vec<Observation>,
@@ -276,8 +276,8 @@ impl Results {
         }
     }
 
-    /// A table of the claimed quantities for each run and seed, if seeds differ. If some seeds failed, a mean says
-    /// little.
+    /// A table of the claimed quantities for each run and seed, if values differ between seeds. If some seeds failed, a
+    /// mean says little.
     fn of_seeds(&self) -> Option<Table> {
         let seeds: BTreeSet<u64> = self
             .observations

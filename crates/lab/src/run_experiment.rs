@@ -102,7 +102,7 @@ impl<C: ModelConfig> Experiment<C> {
     ///
     /// # Errors
     ///
-    /// Names the first file that cannot be read.
+    /// Returns an error that names the first file that cannot be read.
     pub fn check_tasks(&self) -> Result<(), Error> {
         tasks::read(self.tasks.iter()).map(drop)
     }
@@ -113,7 +113,8 @@ impl<C: ModelConfig> Experiment<C> {
     ///
     /// # Errors
     ///
-    /// Names the first run that cannot be trained or evaluated, or the first file that cannot be read.
+    /// Returns an error that names the first run that cannot be trained or evaluated, or the first file that cannot be
+    /// read.
     pub fn check_start<'a>(
         &self,
         planned: &[PlannedRun<C>],

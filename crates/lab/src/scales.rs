@@ -1,7 +1,7 @@
 //! The scales of an experiment. A file states the settings of all scales once, and the differences of each scale.
 //!
 //! The fields of a scale are put into the text of the experiment, which is then parsed. Errors name the line and column
-//! in the file, because each part of the new text knows its place there.
+//! in the file, because the position of each part in the file is known.
 
 mod tree;
 
@@ -52,7 +52,7 @@ pub struct ExperimentText<'a> {
     parts: Vec<(usize, &'a str)>,
 }
 
-/// The fields of an experiment that no run has. `runs` may be in the scales alone.
+/// The fields that distinguish the file of an experiment from a run file. `runs` may be in the scales alone.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Own {
@@ -81,7 +81,7 @@ impl<'a> ExperimentFile<'a> {
             scales: Vec::new(),
         };
         let Some(fields) = tree::parse(text) else {
-            // This error has the place of a wrong bracket or comma. Other errors are found when an experiment is
+            // This error has the position of a wrong bracket or comma. Other errors are found when an experiment is
             // parsed.
             let _: IgnoredAny = parse_ron(text, path)?;
             return Ok(file);
@@ -244,7 +244,7 @@ impl<'a> ExperimentFile<'a> {
         let unknown = scales.iter().find(|(name, _)| !self.scales.contains(name));
         if let Some((name, _)) = unknown {
             let problem = format!(
-                "is not a scale of the experiment, which are {}",
+                "is not a scale of the experiment; the scales are {}",
                 self.scales.join(", ")
             );
             return Err((name, problem));
@@ -281,7 +281,7 @@ impl<C: ModelConfig> Experiment<C> {
     ///
     /// # Errors
     ///
-    /// Gives the line and column of a syntax error.
+    /// Returns an error with the line and column of a mistake in the text.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         ExperimentFile::new(text, path)?.at(None)?.parse()
     }
@@ -297,12 +297,12 @@ impl ExperimentText<'_> {
     ///
     /// # Errors
     ///
-    /// Gives the line and column of a syntax error in the file.
+    /// Returns an error with the line and column of a mistake in the file.
     pub fn parse<C: ModelConfig>(&self) -> Result<Experiment<C>, Error> {
         Ok(parse_ron(&self.text, &self.path).map_err(|error| self.in_file(error))?)
     }
 
-    /// Maps the place of an error in the text to its place in the file.
+    /// Maps the position of an error in the text to its position in the file.
     fn in_file(&self, mut error: RunError) -> RunError {
         if let RunError::Parse { line, column, .. } = &mut error {
             let lines = self.text.split_inclusive('\n').take(*line - 1);

@@ -13,7 +13,7 @@ use crate::{Claim, Experiment, PlannedRun, Test, is_cost};
 ///
 /// # Errors
 ///
-/// Names the first problem that would give a verdict another meaning.
+/// Returns an error that names the first problem that would change the meaning of a verdict.
 pub(crate) fn check<C: ModelConfig>(
     experiment: &Experiment<C>,
     planned: &[PlannedRun<C>],
@@ -142,7 +142,7 @@ fn check_data<C>(claim: &Claim, planned: &[PlannedRun<C>]) -> Result<(), ConfigE
         };
         if let Some((other, _)) = texts.find(|(_, other)| *other != data) {
             let problem = format!(
-                "\"{}\" compares `{first}` and `{other}`, whose losses are of different validation data; give both the same \
+                "\"{}\" compares `{first}` and `{other}`, whose losses are on different validation data; give both the same \
                  data, tokenizer and `valid_fraction`",
                 claim.says
             );
@@ -152,7 +152,7 @@ fn check_data<C>(claim: &Claim, planned: &[PlannedRun<C>]) -> Result<(), ConfigE
     Ok(())
 }
 
-/// The data that decide the validation tokens, if the source is a text.
+/// The config that determines the validation tokens, if the source is a text.
 fn of_text(data: &DataConfig) -> Option<&DataConfig> {
     let is_text = !data.source.paths().is_empty()
         || matches!(data.source, Source::TinyShakespeare | Source::Synthetic(_));

@@ -3,7 +3,7 @@
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::statistics::Statistics;
 
-/// The quantile of Student's t distribution at this share; infinite for 0 degrees of freedom.
+/// The quantile of Student's t distribution at the probability `share`; infinite for 0 degrees of freedom.
 fn quantile(share: f64, degrees: usize) -> f64 {
     let distribution = StudentsT::new(0.0, 1.0, degrees as f64);
     distribution.map_or(f64::INFINITY, |t| t.inverse_cdf(share))

@@ -147,16 +147,16 @@ pub(crate) fn until(train: &TrainConfig, share: f64) -> usize {
     until.min(train.steps)
 }
 
-/// A point of a sweep: the value of each field, in their order.
+/// A point of a sweep: a value for each field, in the order of the fields.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Point(pub(crate) Vec<Value>);
 
 /// The name that errors use for the list of swept fields. A program replaces it by its own option.
 pub const OVER: &str = "sweep.over";
 
-/// The most rungs of successive halving.
+/// Maximum number of rungs of successive halving.
 const MOST_RUNGS: usize = 16;
-/// The most points of a sweep.
+/// Maximum number of points of a sweep.
 const MOST_POINTS: usize = 10_000;
 /// The seed of the draws, the same for every sweep.
 const DRAWS: u64 = 1;
@@ -172,7 +172,7 @@ impl Sweep {
     ///
     /// # Errors
     ///
-    /// Names the first invalid field.
+    /// Returns an error that names the first invalid field.
     pub fn check(&self) -> Result<(), ConfigError> {
         not_empty(OVER, self.over.len())?;
         not_empty("sweep.seeds", self.seeds.len())?;
@@ -195,7 +195,8 @@ impl Sweep {
         if let Some(first) = drawn.next()
             && drawn.any(|count| count != first)
         {
-            let problem = "has fields that are drawn together with different counts";
+            let problem =
+                "has randomly drawn fields with different counts; give them the same count";
             return Err(ConfigError::new(OVER, problem));
         }
         if let Some(Halving { rungs, keep }) = self.halving {
@@ -234,8 +235,8 @@ impl Sweep {
         paths.any(|swept| path.starts_with(&swept) || swept.starts_with(&path))
     }
 
-    /// For each field, the field whose index it follows. Drawn fields follow the first drawn field, because they are
-    /// drawn together; all others follow themselves.
+    /// For each field, the index of the field that it follows: a point takes the values of both at the same position.
+    /// Drawn fields follow the first drawn field, because they are drawn together. Every other field follows itself.
     fn leaders(&self) -> Vec<usize> {
         let is_drawn = |swept: &Swept| matches!(swept.values, Values::LogUniform(_));
         let first = self.over.iter().position(is_drawn).unwrap_or(0);
@@ -378,7 +379,7 @@ impl Swept {
                 return error("cannot be swept; give seeds (`seeds`, or `--seeds N`)".into());
             }
             if path.starts_with("data") || path.starts_with("train.validate_") {
-                let problem = "cannot be swept, because the losses of the points would be of different \
+                let problem = "cannot be swept, because the losses of the points would be on different \
                                validation data";
                 return error(problem.into());
             }
@@ -397,7 +398,7 @@ impl Swept {
                 return match values.iter().position(is_empty) {
                     None => Ok(()),
                     Some(at) => error(format!(
-                        "has an empty value in place {} of {}; give a value there, or leave the comma out",
+                        "has an empty value at position {} of {}; give a value there, or leave the comma out",
                         at + 1,
                         values.len()
                     )),
@@ -424,7 +425,7 @@ impl Swept {
             )),
             2..=MOST_POINTS if self.values.are_apart() => Ok(()),
             2..=MOST_POINTS => error(format!(
-                "goes from {from} to {to}, between which there are no {count} different numbers"
+                "goes from {from} to {to}, a range too narrow for {count} different numbers"
             )),
             _ => error(format!(
                 "has {count} values; at most {MOST_POINTS} are possible"
@@ -471,7 +472,7 @@ impl Values {
 const ALL_DIGITS: usize = 17;
 
 impl Range {
-    /// The value at a share of the range, by ratios.
+    /// The value at a share of the range on a logarithmic scale.
     fn log(&self, share: f64) -> f64 {
         let ratio = self.to / self.from;
         match ratio.is_finite() {
@@ -480,7 +481,7 @@ impl Range {
         }
     }
 
-    /// The value at a share of the range, by distances.
+    /// The value at a share of the range on a linear scale.
     fn linear(&self, share: f64) -> f64 {
         let distance = self.to - self.from;
         match distance.is_finite() {
@@ -489,8 +490,8 @@ impl Range {
         }
     }
 
-    /// The ends, and values `at` equal shares between them. A value has the fewest digits, from `digits` on, that keep
-    /// it within a twentieth of the distance to the next one.
+    /// The ends, and values `at` equal shares between them. All of these values have the same number of digits: the
+    /// fewest, but at least `digits`, that keep each within a twentieth of the distance to its nearest neighbour.
     fn spread(&self, digits: usize, at: impl Fn(f64) -> f64) -> Vec<f64> {
         let last = self.count - 1;
         let exact = |i: usize| match i {
@@ -514,7 +515,7 @@ impl Range {
         near.unwrap_or_else(|| rounded(ALL_DIGITS))
     }
 
-    /// Rounds each draw to the fewest digits, from three on, that keep it between the ends and apart from earlier
+    /// Rounds each draw to the fewest digits, but at least three, that keep it between the ends and apart from earlier
     /// draws.
     fn rounded_draws(&self, draws: Vec<f64>) -> Vec<f64> {
         let mut values: Vec<f64> = Vec::new();

@@ -33,9 +33,9 @@ use crate::sweep::until;
 use crate::tasks::{Unevaluated, metrics};
 use crate::{After, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool};
 
-/// Trains every run for every seed up to `goal`, all runs of a seed before the next seed, and observes them. A run that
-/// is already in the pool, or in the file of finished runs, is not trained again; a stopped one continues. Runs that
-/// another process trains come last.
+/// Trains every run for every seed up to `goal`, and observes it. All runs of one seed come before the next seed. A run
+/// that is already in the pool, or in the file of finished runs, is not trained again. A stopped run continues. Runs
+/// that another process trains come last.
 ///
 /// `corpora` holds the data of each run. A run that fails is listed as missing; the others are still trained.
 pub(crate) fn train_runs<C: ModelConfig>(
@@ -106,7 +106,7 @@ fn wait<C: ModelConfig>(busy: &[Turn<C>], options: &Options) {
 
 /// The reason why a run is not observed yet.
 enum Pending {
-    /// Another process trains the run, or the run from whose weights it starts.
+    /// Another process is training the run, or the run from whose weights it starts.
     Busy,
     /// The run diverged, failed, was stopped, or lacks something that it needs.
     Missing { why: String, diverged: bool },
@@ -151,8 +151,8 @@ fn turns<'a, C: ModelConfig>(
             });
         }
     }
-    // Goes from the last to the first, because the work after a run adds up, and a run that is trained needs the
-    // weights of earlier runs. Runs with the same place are one run.
+    // Goes backwards, because `to_come` sums the work of later runs, and a run that will be trained needs the weights
+    // of earlier runs. Turns with the same place share one run.
     let (count, mut after, mut places) = (turns.len(), options.to_come, BTreeSet::new());
     let mut needed = BTreeSet::new();
     for turn in turns.iter_mut().rev() {
@@ -233,8 +233,8 @@ impl<C: ModelConfig> Turn<'_, C> {
         is_trained(place) || self.until().is_some_and(reaches)
     }
 
-    /// Trains the run unless it is trained, and observes it. `found` holds the runs observed so far, and `busy` the
-    /// runs that other processes train.
+    /// Trains the run unless it is already trained, and observes it. `found` holds the runs observed so far, and `busy`
+    /// the runs that other processes train.
     fn take(
         &self,
         found: &BTreeMap<usize, Observation>,
@@ -402,7 +402,7 @@ impl<C: ModelConfig> Turn<'_, C> {
             to_come: self.to_come,
             ..Title::default()
         };
-        // Only the results of earlier runs may be known. A trained run does not need their weights.
+        // The weights of earlier runs may be missing if their results are known. A trained run does not need them.
         let is_known = self.is_in_pool(place);
         let is_there = |run: &PathBuf| !run_dir::is_free(run).unwrap_or(false);
         let are_there = place.parents().into_iter().all(is_there);
@@ -500,7 +500,7 @@ impl<C: ModelConfig> Turn<'_, C> {
 const OF_POOL: &str = "delete that run to train it again, train all again with `--force`, or choose another place with \
                        `--runs DIR`";
 
-/// The text of an error, with a remedy that experiments and sweeps have.
+/// The text of an error, with the remedies that experiments and sweeps offer.
 fn of_pool(error: impl Into<Error>) -> String {
     let mut error = error.into();
     let (remedy, place) = error.of_run().map(RunError::remedies).unwrap_or_default();
@@ -567,7 +567,7 @@ fn measure(directory: &Path, memory: PeakMemory, is_new: bool) -> Result<Measure
     Ok(new)
 }
 
-/// Describes a divergence such as `diverged at step 19 (loss NaN)`.
+/// Describes a divergence, for example as `diverged at step 19 (loss NaN)`.
 fn describe_divergence(error: &RunError) -> String {
     match error {
         RunError::NotFinite { step, loss, .. } if !loss.is_finite() => {

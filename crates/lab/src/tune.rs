@@ -317,17 +317,18 @@ impl Sweep {
         }
     }
 
-    /// Whether halving is set but has no effect, because no rung ends before the last.
-    pub(crate) fn is_halving_idle<C>(&self, runs: &[PlannedRun<C>]) -> bool {
-        let asked = self.halving.is_some_and(|halving| halving.rungs > 1);
-        asked && self.rungs(runs).len() == 1
+    /// Returns the numbers of rungs that halving has and that were asked for, if it has fewer.
+    pub(crate) fn fewer_rungs<C>(&self, runs: &[PlannedRun<C>]) -> Option<[usize; 2]> {
+        let asked = self.halving?.rungs;
+        let found = self.rungs(runs).len();
+        (found < asked).then_some([found, asked])
     }
 
-    /// Checks that every point can be set. Returns the number of points of a run.
+    /// Checks that every point can be set and gives a valid config. Returns the number of points of a run.
     ///
     /// # Errors
     ///
-    /// Names the first point that cannot be set.
+    /// Returns an error that names the first invalid point.
     pub fn check_points<C: ModelConfig>(&self, planned: &[PlannedRun<C>]) -> Result<usize, Error> {
         let points = self.points();
         for candidate in self.candidates(planned, &points)? {
@@ -352,7 +353,7 @@ impl Sweep {
         Ok(candidates.map(|candidate| candidate.planned).collect())
     }
 
-    /// Every run with a model, at every point.
+    /// Every run at every point.
     fn candidates<C: ModelConfig>(
         &self,
         planned: &[PlannedRun<C>],
@@ -419,7 +420,7 @@ impl Sweep {
     }
 }
 
-/// The training FLOPs of every run at its first point.
+/// The sum of the training FLOPs of all runs, each at its first point.
 fn work_of_first_points<C: ModelConfig>(
     candidates: &[Candidate<C>],
     corpora: &BTreeMap<(usize, usize), &Corpus>,

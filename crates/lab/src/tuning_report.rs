@@ -116,7 +116,7 @@ impl Tuning {
         charts.filter(|chart| !chart.series.is_empty()).collect()
     }
 
-    /// A horizontal line at the loss of the best point of each run, labelled with the point.
+    /// A horizontal line at the loss of the best point of each run, labelled with that point's value of the field.
     fn best_lines(&self, field: usize) -> Vec<Reference> {
         let line = |run: &SweptRun| {
             let best = run.best()?;

@@ -15,7 +15,7 @@ pub enum Weights {
     /// (α, β) is the softmax of two parameters, so α + β = 1. Both are initially ½, which halves the stream in each
     /// connection.
     Softmax,
-    /// (α, β) is twice the softmax of two parameters, so α + β = 2. Initially, it is the plain connection.
+    /// (α, β) is twice the softmax of two parameters, so α + β = 2. A new connection is the plain one.
     DoubleSoftmax,
     /// α is the sigmoid of one parameter, and β = 1 − α.
     Sigmoid,
@@ -25,7 +25,7 @@ pub enum Weights {
     Raw,
 }
 
-/// The correction of a [`Laurel`], which is added to x_i before β: LR and PA.
+/// The correction of a [`Laurel`], which is added to x_i before the multiplication by β: LR and PA.
 ///
 /// x_i, x_{i-1}, … are the outputs of connections, not of f, and are not normalised. j runs from 0 to k − 1, so sums
 /// include x_i. No stream precedes x_0; near the input, the terms of missing streams are omitted.

@@ -137,7 +137,7 @@ impl<B: Backend> Laurel<B> {
         })
     }
 
-    /// Returns the correction, which is added to x_i before β.
+    /// Returns the correction, which is added to x_i before the multiplication by β.
     fn correction(&self, stream: &Stream<B>) -> Option<Tensor<B, 3>> {
         let sum = |a, b| a + b;
         match self.augmentation {

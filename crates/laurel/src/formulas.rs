@@ -1,4 +1,4 @@
-//! Number of parameters that LAuReL adds, by the formulas of the paper.
+//! Numbers of parameters that LAuReL adds, according to the formulas of the paper.
 //!
 //! Each function except [`rw_lr_model`] counts one connection on a stream of `width` features, D. The formulas are
 //! exact: [`Design::cost`](residual_zoo_core::Design::cost) counts the same. A variant with RW adds the parameters of

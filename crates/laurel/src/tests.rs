@@ -58,7 +58,7 @@ fn join(connection: &impl Connection<B>, stream: &Stream<B>, fx: Tensor<B, 3>) -
     update.forward(stream.clone(), None).x
 }
 
-/// A connection of one layer with two sublayers.
+/// The connections of one layer with two sublayers.
 fn sites() -> Sites {
     Sites::sublayers(WIDTH, 1, 2)
 }

@@ -35,7 +35,7 @@ pub struct Composition<A: List> {
     pub layers: Vec<A>,
     /// The connection; `None` is the plain one.
     pub connection: Option<PlacedConnection<A::Connections>>,
-    /// The recurrence around all layers, which are its τ.
+    /// The recurrence around each layer in turn. Each layer is one τ.
     pub recurrence: Option<RecurrentConfig>,
     /// The patches of images, if the model reads images instead of token ids. The layers then have no causal mask, and
     /// the `context` of the architecture does not matter.
@@ -53,11 +53,11 @@ pub enum PlacedConnection<D = ConnectionConfig> {
     PerLayer(D),
 }
 
-/// A list of architectures, as [`zoo!`](crate::zoo) declares it.
+/// A list of architectures, declared with [`zoo!`](crate::zoo).
 pub trait List: Architecture {
     /// The form of a composition in a file: a variant for each architecture, and `Composed`.
     type Written: Serialize + DeserializeOwned + From<Composition<Self>> + Into<Composition<Self>>;
-    /// The connections, as [`connections!`](macro@crate::connections) declares them.
+    /// The connections, declared with [`connections!`](macro@crate::connections).
     type Connections: Design;
 
     /// Name and description of each architecture, from its documentation.
@@ -165,8 +165,8 @@ impl<A: List> Composition<A> {
         self.layers.iter().any(A::reads_images)
     }
 
-    /// The streams of the model. In a recurrence, each layer has its own stream. All of them are alike, so this is only
-    /// the first.
+    /// The streams of the model. In a recurrence, each layer has its own stream. All of them are alike, so this returns
+    /// only the first.
     fn streams(&self) -> Vec<StreamSize> {
         let streams = self.layers.first().map(A::streams).unwrap_or_default();
         match &self.recurrence {

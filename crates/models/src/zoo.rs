@@ -94,7 +94,7 @@ macro_rules! zoo {
         #[allow(missing_docs)] // The fields are documented in `Composition`.
         pub enum Written {
             $($(#[doc = $doc])* $name($config),)+
-            /// Any model except one architecture with plain connections.
+            /// Any other model: several architectures, a connection, a recurrence or patches.
             Composed {
                 layers: Vec<$zoo>,
                 #[serde(default)]

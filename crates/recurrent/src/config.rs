@@ -97,7 +97,7 @@ impl RecurrentConfig {
     ///
     /// # Errors
     ///
-    /// Names the first invalid field.
+    /// Returns an error that names the first invalid field.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::at_least_one("block", self.block)?;
         let wrong = |problem| Err(ConfigError::new("alpha", problem));

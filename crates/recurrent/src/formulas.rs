@@ -16,8 +16,8 @@ pub fn regular_operations(n_layer: usize, time: usize, width: usize) -> usize {
 /// This is [`regular_operations`] on 2k tokens, l / k times. In fact, eq. 9 calls τ on two blocks l / k − 1 times, and
 /// eqs. 8 and 10 call it on one block once each.
 ///
-/// Tables 2 and 6 follow from this formula. The 2.5E7 of Table 4 needs a width of 32; the width of 96 of Table 3 gives
-/// 1.27E8.
+/// Tables 2 and 6 follow from this formula. The 2.5E7 of Table 4 requires a width of 32; the width of 96 in Table 3
+/// gives 1.27E8.
 pub fn recurrent_operations(n_layer: usize, time: usize, width: usize, block: usize) -> usize {
     n_layer * (4 * width * time * block + 2 * time * width * width)
 }

@@ -29,8 +29,8 @@ use crate::{Alpha, Form, RecurrentConfig};
 /// # Prefixes
 ///
 /// Eq. 10 closes the last block without a carry. If another block follows, eq. 9 with a carry replaces these outputs.
-/// For α > 0, appending a block therefore changes the outputs of the block before. In [`Form::Paper`], the first block
-/// is an exception, because h_0 is zero. At a fixed length, no output depends on a later token. A prefix has the
+/// For α > 0, appending a block therefore changes the outputs of the block before it. In [`Form::Paper`], the first
+/// block is an exception, because h_0 is zero. At a fixed length, no output depends on a later token. A prefix has the
 /// outputs of the longer sequence if both have the same number of blocks, or if α = 0.
 ///
 /// # Reading in pieces
@@ -182,8 +182,8 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
 /// Puts an identity operation after each parameter.
 ///
 /// When Burn 0.21 merges two graphs, it forgets the first node of one of them (`GraphLocator::merge_two`). A parameter
-/// is the first node of its graph. So after two merges, each use of the parameter merges the whole graph again, and
-/// many uses take time in T². Results of operations are not forgotten.
+/// is the first node of its graph. So after two merges, each use of the parameter merges the whole graph again, and the
+/// time is quadratic in the number of uses. Results of operations are not forgotten.
 struct NoLeaves;
 
 impl<B: Backend> ModuleMapper<B> for NoLeaves {
@@ -195,8 +195,8 @@ impl<B: Backend> ModuleMapper<B> for NoLeaves {
 }
 
 /// Cuts x into x_1, …, x_t of k tokens each; the last may be shorter. It cuts halves recursively, because Burn pads the
-/// gradient of a part with zeros to the length of the tensor that was cut. If all t parts were cut from the whole, this
-/// would take time in T².
+/// gradient of a part with zeros to the length of the tensor that was cut. If all t parts were cut from the whole, the
+/// time would be quadratic in the length.
 fn cut<B: Backend>(x: Tensor<B, 3>, k: usize) -> Vec<Tensor<B, 3>> {
     let time = x.dims()[1];
     let left = time.div_ceil(k) / 2 * k;

@@ -122,7 +122,7 @@ fn alpha_learns_at_the_ends_of_its_range_and_straight_through_beyond_them() {
         init: Some(Init::Fixed(0.3)),
         ..Gpt2Config::default()
     };
-    // The gradient of α from this initial value, after α was moved.
+    // The magnitude of the gradient of α, after α moves from this initial value.
     let gradient = |alpha: Alpha, by: f64| {
         let recurrence = RecurrentConfig {
             block: 4,

@@ -17,7 +17,7 @@ pub struct Chart {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// The series, the lowest first.
+    /// The series, in drawing order: later ones are above earlier ones.
     pub series: Vec<Series>,
     /// Horizontal reference lines.
     pub references: Vec<Reference>,
@@ -65,7 +65,7 @@ pub enum Scale {
 pub struct Series {
     /// The name in the legend.
     pub name: String,
-    /// `(x, y)` in any order.
+    /// The points `(x, y)`, in any order.
     pub points: Vec<(f64, f64)>,
     /// `(x, low, high)`, such as the range over seeds; empty for none.
     pub band: Vec<(f64, f64, f64)>,

@@ -70,7 +70,7 @@ impl Domain {
         Self { lo, hi, ..self }
     }
 
-    /// The place of `value`: 0 at the low end, 1 at the high end.
+    /// The relative position of `value`: 0 at the low end, 1 at the high end.
     pub(crate) fn unit(&self, value: f64) -> f64 {
         (self.scale.position(value) - self.lo) / (self.hi - self.lo)
     }
@@ -133,7 +133,8 @@ fn even(lo: f64, hi: f64, target: usize) -> Vec<f64> {
     (first..=last).map(tick).collect()
 }
 
-/// `digits` times a power of ten, by a division if the division rounds exactly.
+/// `digits` times a power of ten. A negative power divides, because powers of ten are exact floats, but their
+/// reciprocals are not.
 fn tenfold(digits: f64, exponent: i32) -> f64 {
     match 10f64.powi(exponent.abs()) {
         power if exponent < 0 => digits / power,

@@ -2,7 +2,7 @@
 
 use residual_zoo_system::harmless;
 
-/// Whether XML does not allow the character, or it changes the direction of text or controls a terminal.
+/// Whether XML forbids the character, or the character changes the direction of text or controls a terminal.
 fn is_odd(c: char) -> bool {
     matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}')
         || c.is_control()

@@ -1,4 +1,4 @@
-//! Charts: a legend, a drawing for wide pages, a drawing for phones, and the values for the pointer.
+//! Charts: a legend, a drawing for wide pages, a drawing for phones, and the values that appear under the pointer.
 
 use maud::{Markup, PreEscaped, html};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::width::{shorten, width as columns, wrap};
 
 /// The style sheet of pages and of the charts in them.
 pub(crate) const STYLE: &str = include_str!("style.css");
-/// Columns of the longest name in the legend of a separate file, which is as wide as the drawing.
+/// Maximum width of a legend name or a line of notes in a separate file, in terminal columns: the width of the drawing.
 const NAME: usize = 112;
 /// The additional style of a chart outside a page.
 const ALONE: &str = ".wide { display: block; }
@@ -22,14 +22,14 @@ const ALONE: &str = ".wide { display: block; }
 ";
 
 impl Chart {
-    /// Describes changes to the data: noise that was averaged, values that were cut off, and points without a place on
-    /// the axes. Pages and files of charts show it.
+    /// Describes changes to the data: noise that was averaged, values that were cut off, and points that the axes
+    /// cannot show. Pages and chart files include these notes.
     pub fn notes(&self) -> String {
         View::of(self).notes()
     }
 
-    /// Returns the chart as a separate SVG file with a legend, in light or dark as on the reader's system. It has no
-    /// values for the pointer.
+    /// Returns the chart as a separate SVG file with a legend, in light or dark as on the reader's system. It shows
+    /// no values under the pointer.
     pub fn to_svg(&self) -> String {
         let view = View::of(self);
         let plot = Plot::new(&view, false);

@@ -52,13 +52,13 @@ pub(crate) fn labels<'a>(view: &View<'a>, narrow: bool) -> Vec<Label> {
     named.map(label).collect()
 }
 
-/// Returns the places closest to the sorted `wanted` that are `gap` apart, if there is room.
+/// Returns the positions closest to the sorted `wanted` that are at least `gap` apart, if there is room.
 pub(crate) fn spread(wanted: &[f64], gap: f64, top: f64, bottom: f64) -> Option<Vec<f64>> {
     let room = bottom - top - gap * wanted.len().saturating_sub(1) as f64;
     if room < 0.0 {
         return None;
     }
-    // Without the gaps, the places only have to ascend: labels that collide share the mean of their wanted places.
+    // Without the gaps, the positions only have to ascend: colliding labels share the mean of their wanted positions.
     let mut shared: Vec<(f64, usize)> = Vec::new();
     for (i, want) in wanted.iter().enumerate() {
         let (mut place, mut count) = (want - gap * i as f64, 1);

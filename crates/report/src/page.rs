@@ -193,7 +193,7 @@ fn pictures(pictures: &[Picture]) -> Markup {
     }
 }
 
-/// Renders a table. Narrow pages show each row as a card, so explicit roles keep a card a row.
+/// Renders a table. Narrow pages show each row as a card. Explicit roles keep it a row for screen readers.
 fn table(table: &Table) -> Markup {
     html! {
         div class="scroll" tabindex="0" role="region" aria-label=(table.heading) {

@@ -1,11 +1,11 @@
-//! A drawing of a chart and the place of its plot area.
+//! A drawing of a chart and the position of its plot area.
 
 use crate::domain::Ticks;
 use crate::labels::{Label, labels};
 use crate::series::View;
 use crate::width::width;
 
-/// A drawing and the place of its plot area, in units of about a pixel.
+/// A drawing and the position of its plot area, in units of about a pixel.
 pub(crate) struct Plot<'a> {
     pub(crate) view: &'a View<'a>,
     pub(crate) labels: Vec<Label>,
@@ -56,14 +56,14 @@ impl<'a> Plot<'a> {
         self.view.y.ticks(room as usize)
     }
 
-    /// Returns the place of the value `x` along the horizontal axis.
+    /// Returns the horizontal coordinate of the value `x`.
     pub(crate) fn column(&self, x: f64) -> f64 {
         self.left + (self.right - self.left) * self.view.x.unit(x)
     }
 
-    /// Returns the place of the value `y` along the vertical axis.
+    /// Returns the vertical coordinate of the value `y`.
     pub(crate) fn row(&self, y: f64) -> f64 {
-        // Far outside the clip path, the exact place does not matter, and long numbers break renderers.
+        // Far outside the clip path, the exact position does not matter, and long numbers break renderers.
         self.bottom - (self.bottom - self.top) * self.view.y.unit(y).clamp(-5.0, 5.0)
     }
 

@@ -14,14 +14,14 @@ const AVERAGES: usize = 200;
 /// An x with the lowest and highest y there; a point has both equal.
 pub(crate) type Span = (f64, f64, f64);
 
-/// The part of a series that has a place on the axes, sorted by x.
+/// The part of a series that the axes can show, sorted by x.
 pub(crate) struct Trace<'a> {
     pub(crate) series: &'a Series,
     pub(crate) points: Vec<Span>,
     pub(crate) band: Vec<Span>,
-    /// Points without a place on the axes.
+    /// Points that the axes cannot show.
     unseen: Vec<(f64, f64)>,
-    /// Whether a part of the band has no place on the axes, although points beside it have one.
+    /// Whether the axes cannot show a part of the band, although they show the points there.
     is_band_cut: bool,
 }
 
@@ -152,7 +152,7 @@ fn y_domain(chart: &Chart, traces: &[Trace], x: &Domain) -> (Domain, bool) {
     (domain, max > domain.hi)
 }
 
-/// Adds the upper ends of `spans` at evenly spaced places of the axis, as positions.
+/// Adds to `drawn` the upper ends of `spans` at evenly spaced points of the x axis, as positions on the y axis.
 fn sample(spans: &[Span], x: &Domain, scale: Scale, drawn: &mut Vec<f64>) {
     for pair in spans.windows(2) {
         let [from, to] = [0, 1].map(|i| x.unit(pair[i].0) * 200.0);
@@ -192,7 +192,7 @@ pub(crate) struct View<'a> {
     note: &'static str,
 }
 
-/// Maximum number of points without a place that the notes name.
+/// Maximum number of omitted points that the notes name.
 const NAMED: usize = 5;
 
 impl<'a> View<'a> {
@@ -220,7 +220,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Writes notes on averaged noise, on values that are cut off, and on points without a place on the axes.
+    /// Writes notes on averaged noise, on values that are cut off, and on points that the axes cannot show.
     pub(crate) fn notes(&self) -> String {
         let mut notes = self.note.to_owned();
         if self.cut {
@@ -259,7 +259,7 @@ impl<'a> View<'a> {
         notes.trim_end().to_owned()
     }
 
-    /// The coordinate of a point that has no place on its axis.
+    /// The coordinate of a point that its axis cannot show.
     fn odd(&self, (x, y): (f64, f64)) -> String {
         match self.x.scale.shows(x) {
             false => value(&self.chart.x, x),
@@ -267,7 +267,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Names and values of the references that have a place on the y axis.
+    /// Names and values of the references that the y axis can show.
     pub(crate) fn references(&self) -> impl Iterator<Item = (&'a str, f64)> {
         let pairs = self.chart.references.iter().map(|r| (r.name.as_str(), r.y));
         pairs.filter(|&(_, y)| self.y.scale.shows(y))

@@ -6,7 +6,7 @@ use crate::width::{end_cut, pad, shorten, width, wrap};
 
 /// Number of spaces between two columns.
 const GAP: usize = 2;
-/// Minimum number of columns of a shortened word.
+/// Minimum width of a shortened cell, in terminal columns.
 const LEAST: usize = 12;
 
 /// A table as lines of text: the titles, the units where there are some, and the rows.

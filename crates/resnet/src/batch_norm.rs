@@ -10,8 +10,7 @@ use residual_zoo_core::{Cost, statistics, widen};
 ///
 /// In training, under autodiff, the norm uses the statistics of the batch and [notes](statistics::note) them. The
 /// trainer updates the running statistics with them after the step. Otherwise, and if it is frozen, the norm uses the
-/// running statistics. As in PyTorch, the norm divides by the variance Σ (x − mean)² / n and notes
-/// Σ (x − mean)² / (n − 1).
+/// running statistics. As in PyTorch, the norm uses the variance Σ (x − mean)² / n, but notes Σ (x − mean)² / (n − 1).
 #[derive(Module, Debug)]
 pub struct BatchNorm<B: Backend> {
     /// γ, `[channels]`.

@@ -15,8 +15,8 @@ use crate::{Block, ResNetEnds, batch_norm};
 pub enum BlockKind {
     /// Two convolutions of 3 × 3. The first has the stride.
     Basic,
-    /// A convolution of 3 × 3 between two of 1 × 1. The 3 × 3 one has the stride, as in torchvision ("v1.5"); in the
-    /// paper, the first has it.
+    /// A convolution of 3 × 3 between two of 1 × 1. The 3 × 3 convolution has the stride, as in torchvision ("v1.5").
+    /// In the paper, the first convolution has it.
     Bottleneck {
         /// Channels of the output, as a multiple of the channels of the 3 × 3 convolution.
         expansion: usize,
@@ -38,7 +38,7 @@ pub enum Stem {
 pub enum ShortcutKind {
     /// A convolution of 1 × 1 with a norm, option B of the paper.
     Projection,
-    /// Every second row and column, with channels of zeros appended, option A of the paper.
+    /// Every stride-th row and column, with channels of zeros appended, option A of the paper.
     Pad,
 }
 

@@ -46,7 +46,7 @@ impl<B: Backend> ResNetEnds<B> {
 
 impl<B: Backend> Embeddings<B> for ResNetEnds<B> {
     fn embed(&self, ids: Tensor<B, 2, Int>, _: &Seen) -> Tensor<B, 3> {
-        panic!("a model of images got token ids {:?}", ids.dims());
+        panic!("an image model got token ids {:?}", ids.dims());
     }
 
     fn embed_images(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {

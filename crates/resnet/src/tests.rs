@@ -248,21 +248,21 @@ fn wrong_sizes_are_named() {
                 depths: vec![1],
                 ..small()
             },
-            "`depths`: has length 1, but `widths` has length 2",
+            "`depths` has length 1, but `widths` has length 2",
         ),
         (
             ResNetConfig {
                 widths: vec![4, 0],
                 ..small()
             },
-            "`widths.1`: is 0",
+            "`widths.1` is 0",
         ),
         (
             ResNetConfig {
                 depths: vec![0, 1],
                 ..small()
             },
-            "`depths.0`: is 0",
+            "`depths.0` is 0",
         ),
         (
             ResNetConfig {
@@ -270,21 +270,21 @@ fn wrong_sizes_are_named() {
                 depths: vec![],
                 ..small()
             },
-            "`depths`: has length 0",
+            "`depths` has length 0",
         ),
         (
             ResNetConfig {
                 block: BlockKind::Bottleneck { expansion: 0 },
                 ..small()
             },
-            "`block.expansion`: is 0",
+            "`block.expansion` is 0",
         ),
         (
             ResNetConfig {
                 stem_width: Some(0),
                 ..small()
             },
-            "`stem_width`: is 0",
+            "`stem_width` is 0",
         ),
         (
             ResNetConfig {
@@ -298,7 +298,7 @@ fn wrong_sizes_are_named() {
                 norm_momentum: 1.5,
                 ..small()
             },
-            "`norm_momentum`: is 1.5",
+            "`norm_momentum` is 1.5",
         ),
         (
             ResNetConfig {

@@ -185,8 +185,7 @@ impl RmtConfig {
         self.d_ff.unwrap_or(4 * self.vectors())
     }
 
-    /// LN of eqs. 15-17, which normalises a token's whole matrix, as eq. 12 does. It has a scale `[D_v · D_k]` and no
-    /// shift.
+    /// LN of eqs. 15-17, which normalises a token's whole matrix. It has a scale `[D_v · D_k]` and no shift.
     pub(crate) fn norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
         match self.norm {
             NormKind::LayerNorm => {
@@ -222,7 +221,7 @@ impl RmtConfig {
         )
     }
 
-    /// Draws an initial weight by [`xavier`] or by μP, and multiplies it by `gain`.
+    /// Draws an initial weight with [`xavier`] or as μP prescribes, and multiplies it by `gain`.
     pub(crate) fn weight<B: Backend>(
         &self,
         gain: f64,
@@ -264,7 +263,7 @@ impl RmtConfig {
         })
     }
 
-    /// The factor of attention scores, without inverse layer scaling: 1/√D_v (eq. 21).
+    /// The multiplier of attention scores, without inverse layer scaling: 1/√D_v (eq. 21).
     pub(crate) fn attention_scale(&self) -> f64 {
         match &self.mup {
             Some(mup) => mup.attention_scale(Scaled {

@@ -153,8 +153,8 @@ impl TransformerShape {
         self.n_layer * self.width * (4 * self.n_head * self.d_head + 2 * self.d_ff)
     }
 
-    /// FLOPs as printed in Table 7, 4(V + L D(2 D_h H + D_FF) + L(N D_h H + ¾ N H)). The factor D of V is missing here,
-    /// and in the totals that the paper reports.
+    /// FLOPs as printed in Table 7, 4(V + L D(2 D_h H + D_FF) + L(N D_h H + ¾ N H)). V lacks its factor D here, and in
+    /// the totals that the paper reports.
     pub fn flops_as_printed(&self) -> usize {
         self.flops(self.vocab_size)
     }

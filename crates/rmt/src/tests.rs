@@ -70,7 +70,7 @@ impl ModuleVisitor<B> for Gradients<'_> {
     }
 }
 
-/// Returns the values of `f` and the gradients of a loss of them.
+/// Returns the values of `f` and the gradients of a weighted sum of these values.
 fn outcome<M: Module<B> + burn::module::AutodiffModule<B>>(
     module: &M,
     f: impl Fn(&M) -> Tensor<B, 3>,
@@ -155,8 +155,8 @@ fn values<const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
     x.into_data().iter().collect()
 }
 
-/// Compares variances over many draws of keys with Table 1: of the output of an operation, and of the gradient of its
-/// input.
+/// Compares two variances over many draws of keys with Table 1: the variances of an operation's output and of the
+/// gradient of its input.
 fn check_variance(
     [r, d_k, d_v]: [usize; 3],
     [fan_in, fan_out]: [usize; 2],
@@ -197,7 +197,7 @@ fn check_variance(
     for (found, expected) in found.iter().zip(expected) {
         let (mean, variance) = moments(found);
         let error = (variance / draws as f64).sqrt();
-        // The mean over draws is normal. Five standard errors must be small themselves.
+        // The mean over draws is approximately normal. The standard error itself must be small.
         assert!(error < 0.05 * expected, "{error} of {expected}");
         assert!(
             (mean - expected).abs() < 5.0 * error,

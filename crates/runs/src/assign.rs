@@ -85,7 +85,7 @@ impl<M: ModelConfig> RunConfig<M> {
         }
     }
 
-    /// Makes a config from a tree. Where an enum has a variant called `None`, such as `NormParams`, replaces null by
+    /// Makes a config from a tree. Where an enum has a variant called `None`, such as `NormParams`, replaces null with
     /// that name.
     fn of_tree(tree: &mut Value) -> Result<Self, serde_path_to_error::Error<serde_json::Error>> {
         loop {
@@ -138,7 +138,7 @@ impl<M: ModelConfig> RunConfig<M> {
         fields.insert(name.into(), Value::Null);
         match Self::deserialize(&with).map_err(|error| error.to_string()) {
             Ok(_) => *tree = with,
-            // Serde names all fields after this one, including those left out.
+            // After the unknown field, the message of serde lists all fields, including those that are left out.
             Err(error) => {
                 if let Some(known) = error.strip_prefix(&format!("unknown field `{name}`")) {
                     let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();

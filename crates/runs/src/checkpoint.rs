@@ -25,8 +25,9 @@ pub const MODEL: &str = "model.safetensors";
 pub const OPTIMIZER: &str = "optimizer.safetensors";
 /// The progress of the run.
 pub const STATE: &str = "state.json";
-/// Returns the names of all files of a checkpoint except the manifest, sorted. The moments are in `shards` files; if it
-/// is 0, there are only the weights.
+
+/// Returns the names of all files of a checkpoint except the manifest, sorted. The moments are in `shards` files. If
+/// `shards` is 0, the checkpoint has only the weights.
 pub fn files(shards: usize) -> Vec<String> {
     if shards == 0 {
         return vec![MODEL.to_owned()];

@@ -90,8 +90,8 @@ impl Choice {
     }
 }
 
-/// Whether the run in the directory `run` was imported or merged, and not trained since. Such a run has no metrics, and
-/// only the checkpoint of step 0.
+/// Whether the run in the directory `run` was imported or merged, and has not been trained since. Such a run has no
+/// metrics, and only the checkpoint of step 0.
 fn has_not_trained(run: &Path) -> bool {
     let is_missing = std::fs::symlink_metadata(run.join(run_dir::METRICS)).is_err();
     is_missing && checkpoint::steps(run).is_ok_and(|steps| steps == [0])

@@ -57,7 +57,7 @@ pub struct TrainConfig {
     /// ε, added to the square root of AdamW's second moment.
     pub eps: f64,
     /// Weight decay: decoupled with AdamW, added to the gradient with SGD. It does not apply to norms, embeddings, the
-    /// unembedding, biases and the weights that mix streams.
+    /// unembedding, biases or the weights that mix streams.
     pub weight_decay: f64,
     /// Maximum global norm of the gradients. `None` disables clipping.
     pub grad_clip: Option<f64>,

@@ -20,11 +20,12 @@ pub fn create_directory(path: &Path) -> Result<(), Error> {
     made.map_err(Error::io("create", path))
 }
 
-/// Refuses a path that is not a regular file. Through a link, a run would read or write outside its directory.
+/// Refuses a path that is not a regular file. Through a link, a run would read or write outside its directory. A
+/// missing file is fine.
 pub fn refuse_link(path: &Path) -> Result<(), Error> {
     let problem = match fs::symlink_metadata(path) {
         Ok(there) if there.is_symlink() => {
-            "is not a regular file but a link; a run keeps its files in its own directory: replace it by a copy"
+            "is not a regular file but a link; a run keeps its files in its own directory: replace it with a copy"
         }
         Ok(there) if !there.is_file() => {
             "is not a regular file, and stands in the place of a file of the run; move it away"
@@ -46,7 +47,7 @@ pub(crate) fn refuse_to_write(path: &Path) -> Result<(), Error> {
         false => Ok(()),
         true => Err(Error::Checkpoint {
             path: path.into(),
-            problem: "has another name (a hard link), under which it would change too; replace it by a copy".into(),
+            problem: "has another name (a hard link), under which it would change too; replace it with a copy".into(),
         }),
     }
 }
@@ -55,7 +56,7 @@ pub(crate) fn refuse_to_write(path: &Path) -> Result<(), Error> {
 pub fn refuse_linked_directory(path: &Path) -> Result<(), Error> {
     let problem = match fs::symlink_metadata(path) {
         Ok(there) if there.is_symlink() => {
-            "is a link; a run keeps everything in its own directory: replace it by the directory"
+            "is a link; a run keeps everything in its own directory: replace it with the directory"
         }
         Ok(there) if !there.is_dir() => {
             "is not a directory, and stands in the place of a directory of the run; move it away"
@@ -294,7 +295,7 @@ mod tests {
             replace(&path, b"text").unwrap_err();
             assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
         }
-        // A link that leads to a foreign file stays.
+        // A file with a second name (a hard link) keeps its content.
         let aside = directory.path().join("report.partial");
         fs::write(&aside, "mine").unwrap();
         fs::hard_link(&aside, path.join("inside/backup")).unwrap();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use residual_zoo_core::{ConfigError, params::ImportError};
+use residual_zoo_core::{ConfigError, params::ImportError, sentence};
 use residual_zoo_data::{DataError, one_line};
 use residual_zoo_system::{Blame, Fault};
 
@@ -92,12 +92,12 @@ pub enum Error {
     Vanished(PathBuf),
     /// The lock of a run was deleted during training.
     #[error(
-        "{0}: its file `lock` is gone or was replaced, without which another process could train it too; continue the run \
-         from its last checkpoint, and change no file of a run that trains"
+        "{0}: its file `lock` is gone or was replaced, so another process could train the run too; continue the run \
+         from its last checkpoint, and do not change the files of a run that is training"
     )]
     Unlocked(PathBuf),
     /// A directory is not a run, or the run lacks something.
-    #[error("{path}: {}", one_line(problem))]
+    #[error("{}", sentence(path.display(), one_line(problem)))]
     NoRun {
         /// The directory.
         path: PathBuf,
@@ -130,7 +130,7 @@ pub enum Error {
     )]
     Logits,
     /// A file of a run or checkpoint cannot be used.
-    #[error("{path}: {}", one_line(problem))]
+    #[error("{}", sentence(path.display(), one_line(problem)))]
     Checkpoint {
         /// The file.
         path: PathBuf,
@@ -145,7 +145,7 @@ pub enum Error {
             changes => {
                 let changes: Vec<String> = changes.iter().map(|change| short(change)).collect();
                 let (run, changes) = (run.display(), changes.join("; "));
-                format!(" ({})", one_line(format!("since {run}, the model changes: {changes}")))
+                format!(" ({})", one_line(format!("the model differs from {run}: {changes}")))
             }
         }
     )]
@@ -284,7 +284,7 @@ impl Error {
         }
     }
 
-    /// Makes the error of the directory `path`, which holds something other than a run.
+    /// Returns the error for the directory `path`, which holds something other than a run.
     pub fn run_exists(path: impl Into<PathBuf>) -> Self {
         Self::RunExists(path.into()).then("; ", Remedy::AnotherOrNoDirectory)
     }

@@ -97,7 +97,7 @@ const TEXT: u64 = 1;
 pub struct Generator<'a, B: Backend, M: LanguageModel<B>>(Generators<'a, B, M>);
 
 impl<'a, B: Backend, M: LanguageModel<B>> Generator<'a, B, M> {
-    /// Prepares to continue `prompt` with a model of `vocab_size` ids and `context` positions.
+    /// Prepares to continue `prompt`. `sizes` are the number of token ids and the context of the model.
     ///
     /// # Errors
     ///
@@ -146,9 +146,9 @@ struct Text {
 }
 
 impl<'a, B: Backend, M: LanguageModel<B>> Generators<'a, B, M> {
-    /// Prepares to continue `prompts` with a model of `vocab_size` ids and `context` positions. The draws for each
-    /// prompt are independent. The draws for the first prompt are the same as for that prompt alone, and logits agree
-    /// up to rounding.
+    /// Prepares to continue `prompts` with a model of `vocab_size` ids and `context` positions. Each prompt has
+    /// independent random numbers. The first prompt has the same random numbers as alone, and its logits agree up to
+    /// rounding.
     ///
     /// # Errors
     ///

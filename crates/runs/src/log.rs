@@ -89,7 +89,7 @@ impl Log {
     }
 
     /// Cuts the file back to the content at `mark`. If the file no longer begins with this content, replaces its
-    /// content by `kept`.
+    /// content with `kept`.
     pub fn cut(
         &mut self,
         mark: &Mark,
@@ -107,7 +107,7 @@ impl Log {
         Ok(())
     }
 
-    /// Replaces the content of the file by `text`, which includes the waiting text.
+    /// Replaces the content of the file with `text`, which includes the waiting text.
     pub fn rewrite(&mut self, text: &str) -> Result<(), Error> {
         disk::replace(&self.path, text.as_bytes())?;
         self.waiting.clear();
@@ -160,7 +160,7 @@ impl Log {
         let moved = move_away(&self.path)?;
         let (path, moved) = (self.path.display(), moved.display());
         Ok(Some(format!(
-            "{path} was replaced by another program while the run trains; what stood there is now {moved}"
+            "{path} was replaced by another program while the run was training; what stood there is now {moved}"
         )))
     }
 
@@ -221,8 +221,9 @@ pub fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, bytes: u64) -> Resu
     if content.starts_with(b"\xef\xbb\xbf") {
         return Err(Error::Checkpoint {
             path: path.into(),
-            problem: "begins with a byte order mark, as some editors write it; save it without"
-                .into(),
+            problem:
+                "begins with a byte order mark, which some editors write; save it without the mark"
+                    .into(),
         });
     }
     let end = usize::try_from(bytes).map_or(content.len(), |bytes| bytes.min(content.len()));
@@ -297,7 +298,7 @@ mod tests {
             log.rewrite("a\nc\n").unwrap();
             assert_eq!(log.remains().unwrap(), None);
         }
-        // After a change of the time alone, the file is read once.
+        // If only the modification time has changed, the file is read once.
         fs::write(&path, "a\nc\n").unwrap();
         let mut log = Log::new(path);
         log.rewrite("a\nc\n").unwrap();

@@ -77,11 +77,11 @@ impl<C: ModelConfig> Run<C> {
         }
     }
 
-    /// The newest good checkpoint, or the one that was chosen by [`at`](Self::at).
+    /// The newest good checkpoint, or the checkpoint that [`at`](Self::at) chose.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is none, and I/O errors.
+    /// Returns an error if there is no such checkpoint, and I/O errors.
     pub fn checkpoint(&self) -> Result<Newest, Error> {
         self.choice.of(&self.directory)
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use residual_zoo_system::files::is_link_loop;
 
-/// The remedy for a run that `train` cannot begin or continue. Other commands replace it by their own remedy.
+/// The remedy for a run that `train` cannot begin or continue. Other commands replace it with their own remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// Start another run.
@@ -57,8 +57,8 @@ impl fmt::Display for Remedy {
                 let run = run.display();
                 write!(
                     f,
-                    "if it was merged and has not trained, train its model by `train {run}/config.ron --init-from {run} \
-                     --run NEW`, otherwise restore the file"
+                    "if it was merged and has not trained, train its model with `train {run}/config.ron --init-from \
+                     {run} --run NEW`, otherwise restore the file"
                 )
             }
             Self::OfCommand(remedy) => f.write_str(remedy),
@@ -85,7 +85,7 @@ impl OtherPlace {
             FileTooLarge, InvalidData, IsADirectory, NotADirectory, NotFound, QuotaExceeded,
             StorageFull,
         };
-        // Commands without an option for the place write here.
+        // Commands without an option for the output file write to standard output.
         let is_stream = path == Path::new("standard output");
         let (here, elsewhere) = match error.kind() {
             StorageFull | QuotaExceeded | FileTooLarge if is_stream => {
@@ -114,7 +114,7 @@ impl OtherPlace {
         match self {
             Self::Fixed => format!("; {here}"),
             Self::Free => format!("; {here}{or}{elsewhere}"),
-            Self::By(option) => format!("; {here}{or}{elsewhere}, by {option}"),
+            Self::By(option) => format!("; {here}{or}{elsewhere}, with {option}"),
         }
     }
 }
@@ -182,7 +182,7 @@ mod tests {
             (
                 ErrorKind::PermissionDenied,
                 by,
-                "denied; choose a place where files can be written, by `--run DIR`",
+                "denied; choose a place where files can be written, with `--run DIR`",
             ),
             (
                 ErrorKind::PermissionDenied,
@@ -192,7 +192,7 @@ mod tests {
             (
                 ErrorKind::StorageFull,
                 by,
-                "; free some space, or write to another disk, by `--run DIR`",
+                "; free some space, or write to another disk, with `--run DIR`",
             ),
             (ErrorKind::StorageFull, fixed, "; free some space"),
             (

@@ -92,7 +92,7 @@ fn describe(error: &ron::Error) -> String {
             NO_FIELDS.into()
         }
         ron::Error::DuplicateStructField { field, .. } => {
-            format!("the field `{field}` is there twice; leave one of them out")
+            format!("the field `{field}` is given twice; leave one of them out")
         }
         ron::Error::ExpectedMapColon => COLON.into(),
         ron::Error::TrailingCharacters => TRAILING.into(),

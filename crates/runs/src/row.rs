@@ -64,7 +64,7 @@ impl Row {
         totals_problem(self.step, self.flops, self.seconds).or_else(|| {
             let accuracy = accuracy?;
             Some(format!(
-                "`valid_accuracy` is {accuracy}; it must be from 0 to 1"
+                "`valid_accuracy` is {accuracy}; it must be between 0 and 1"
             ))
         })
     }
@@ -79,7 +79,9 @@ pub fn totals_problem(step: usize, flops: f64, seconds: f64) -> Option<String> {
         return Some(format!("`seconds` is {seconds}; no run takes that long"));
     }
     if !(flops.is_finite() && flops >= 0.0) {
-        return Some(format!("`flops` is {flops}; it must be a number from 0 on"));
+        return Some(format!(
+            "`flops` is {flops}; it must be a number of at least 0"
+        ));
     }
     None
 }

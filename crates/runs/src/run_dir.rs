@@ -57,7 +57,7 @@ const SAMPLES: &str = "samples.txt";
 pub const MEASURED: &str = "measured.json";
 /// The prefix of each sample, before its step.
 const SAMPLE: &str = "=== step ";
-/// The prefix of the names of logs from before a run started over.
+/// The prefix of the names of logs that were kept when a run started over.
 const BEFORE_RESTART: &str = "before-restart-";
 
 /// A run directory that only this process writes to.
@@ -314,7 +314,7 @@ impl RunDir {
             self.metrics.rewrite(&text_of(rows))?;
             let changed = changed(&self.metrics.path, left, before);
             self.notes
-                .push(changed + " while the run trains; all rows were written again");
+                .push(changed + " during training; all rows were written again");
         }
         Ok(())
     }
@@ -339,7 +339,7 @@ impl RunDir {
             let kept = content_of(&self.samples.path)?;
             self.samples.rewrite(&(kept + &waiting))?;
             let changed = changed(&self.samples.path, left, before);
-            self.notes.push(changed + " while the run trains");
+            self.notes.push(changed + " during training");
         }
         Ok(())
     }
@@ -356,7 +356,7 @@ impl RunDir {
             self.is_here()?;
             disk::create_directory(&directory)?;
             let note = format!(
-                "{} has vanished, and with it the checkpoints before",
+                "{} has vanished, and with it all earlier checkpoints",
                 directory.display()
             );
             self.notes.push(note);

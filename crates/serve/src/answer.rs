@@ -128,7 +128,7 @@ pub async fn whole(
     let choices = try_join_all(choices.into_iter().map(Choice::whole)).await?;
     let prompt_tokens = request.prompt_tokens;
     let whole = match head.unread.shared() {
-        // A small response takes less time than the way to another thread.
+        // Encoding a small response takes less time than a switch to another thread.
         0 => head.whole(choices, prompt_tokens)?,
         _ => in_background(move || head.whole(choices, prompt_tokens)).await?,
     };

@@ -72,7 +72,7 @@ pub struct Logprobs {
     pub token_logprobs: Vec<Option<f64>>,
     /// The most likely tokens at each position.
     pub top_logprobs: Vec<Option<Top>>,
-    /// The place where the text of each token begins, in characters of the choice's text.
+    /// The offset at which the text of each token begins, in characters of the choice's text.
     pub text_offset: Vec<usize>,
 }
 

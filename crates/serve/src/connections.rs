@@ -43,9 +43,9 @@ const UNSENT: usize = 64 << 10;
 /// not told.
 const MOST_TOLD: usize = 32;
 
-/// The way the server ends.
+/// The settings of a shutdown.
 pub struct End<'a> {
-    /// The time that requests have to end.
+    /// The time that running requests have to finish.
     pub grace: Duration,
     /// A flag that is set when the remaining requests are given up.
     pub give_up: &'a AtomicBool,
@@ -154,11 +154,11 @@ fn served(
         .serve_connection(TokioIo::new(Box::pin(socket)), service)
 }
 
-/// Returns the error to send to a client whose connection has ended. A client that breaks off is not an error of the
+/// Returns the error to send to a client whose connection has ended. A client that disconnects is not an error of the
 /// server.
 fn refusal(ended: hyper::Result<()>, seat: &Seat) -> Option<ApiError> {
     match ended {
-        // Nothing is sent over a connection that is only kept for another request.
+        // An idle connection, which a client keeps for another request, ends without an error.
         Err(error) if error.is_timeout() && seat.has_begun() => Some(late()),
         // hyper itself sends no error to a client that begins with HTTP/2.
         Err(error) if error.is_parse() => Some(seat.refusal().unwrap_or_else(wrong_version)),

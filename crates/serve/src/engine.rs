@@ -1,11 +1,11 @@
 //! Continues many sequences with one model.
 //!
-//! The engine owns the model and works on its own thread. A step continues each sequence by one token. With 32
-//! sequences, a step takes a few times as long as with one.
+//! The engine alone uses the model, on its own thread. A step continues each sequence by one token. With 32 sequences,
+//! a step takes a few times as long as with one.
 //!
 //! A prompt is read by itself, or with others of its length. It then joins the running sequences. A sequence that ends
-//! leaves them. In a recurrence, all rows stay at one position. Sequences that begin together therefore form a group,
-//! and groups take turns.
+//! leaves them. In a recurrence, all rows of a batch stay at the same position. Sequences that begin together therefore
+//! form a group, and groups take turns.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -87,7 +87,7 @@ impl Scored {
 /// A job that is being worked on.
 struct Sequence {
     request: u64,
-    /// The prompt and the drawn tokens, as many as fit the context.
+    /// The prompt and the drawn tokens, as many as fit in the context.
     tokens: Vec<u32>,
     scores_prompt: bool,
     sampling: Sampling,
@@ -314,9 +314,9 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
         }
     }
 
-    /// Continues the sequences of a group by a token. Sequences that are over leave the group. Sequences whose context
-    /// is full are read again from their newest half. Rows of a recurrence cannot leave alone, so all sequences that
-    /// are not over are then read again.
+    /// Continues the sequences of a group by one token. Sequences that are over leave the group. Sequences whose
+    /// context is full are read again from their newest half. In a recurrence, single rows cannot leave the batch, so
+    /// all sequences that are not over are then read again.
     fn step(&mut self, mut group: Group<M::Cache>) {
         let stays = |s: &Sequence| !s.is_over() && s.tokens.len() <= self.sizes.context;
         let keep: Vec<bool> = group.sequences.iter().map(stays).collect();
@@ -429,7 +429,7 @@ impl Prompt {
     }
 }
 
-/// Adds the scores of the prompts' tokens after place `from`, out of `logits` `[rows, time, vocab]`.
+/// Adds the scores of the prompts' tokens after position `from`, computed from `logits` `[rows, time, vocab]`.
 fn add_logits<B: Backend>(
     found: &mut [Prompt],
     sequences: &[Sequence],
@@ -453,7 +453,7 @@ fn add_logits<B: Backend>(
     }
 }
 
-/// Takes up to `most` sequences that are `wanted`, the first ones.
+/// Takes the first sequences that are `wanted`, at most `most` of them.
 fn take(
     waiting: &mut VecDeque<Sequence>,
     most: usize,

@@ -95,7 +95,7 @@ fn checked(ids: Vec<u32>, limits: &Limits) -> Result<Prompt, ApiError> {
             code: "context_length_exceeded",
             ..ApiError::field(
                 "prompt",
-                format!("has {count} tokens, and may have {most}; shorten it"),
+                format!("has {count} tokens, but may have at most {most}; shorten it"),
             )
         }),
     }

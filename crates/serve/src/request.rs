@@ -143,7 +143,7 @@ pub struct Wanted {
 /// Maximum number of tokens of a request, each counted with its `logprobs`, because the response is held in memory.
 const MOST_TOKENS: usize = 1 << 20;
 
-/// Maximum number of texts in `stop`, of bytes in them, and of tokens in `logprobs`.
+/// Maximum number of texts in `stop`, of bytes in each of them, and of tokens in `logprobs`.
 const MOST_STOPS: usize = 16;
 const MOST_STOP_BYTES: usize = 1000;
 const MOST_TOP: u64 = 20;
@@ -208,7 +208,7 @@ pub fn read(
     if whole("best_of", &body.best_of, 1, most)?.is_some_and(|best_of| best_of as usize != n) {
         return Err(ApiError::field(
             "best_of",
-            "is not supported, other than as `n`; leave it out",
+            "is supported only if it equals `n`; leave it out",
         ));
     }
     let prompts = prompts(&body.prompt, tokenizer, limits)?;
@@ -238,7 +238,7 @@ pub fn read(
         .saturating_mul(top.unwrap_or(0) + 1);
     if in_all > MOST_TOKENS {
         let problem = format!(
-            "asks for {in_all} tokens in all choices, with those of `logprobs`; ask for at most {MOST_TOKENS} at once"
+            "asks for {in_all} tokens in all choices, including `logprobs`; ask for at most {MOST_TOKENS} at once"
         );
         return Err(ApiError::field("max_tokens", problem));
     }
@@ -404,7 +404,7 @@ fn whole(
             Some(number) if (least..=most).contains(&number) => Ok(Some(number)),
             _ => {
                 let range = match most {
-                    u64::MAX => format!("from {least} on"),
+                    u64::MAX => format!("of at least {least}"),
                     most => format!("from {least} to {most}"),
                 };
                 Err(ApiError::field(

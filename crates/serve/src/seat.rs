@@ -155,7 +155,8 @@ impl Seat {
         self.close.notified().await;
     }
 
-    /// Returns the time since which the server waits for the client, if it does and the connection may be closed.
+    /// Returns the time since which the server has been waiting for the client, if it waits and the connection may be
+    /// closed.
     fn idle(&self) -> Option<Instant> {
         self.waits(|waits| {
             let since = waits.request.into_iter().chain(waits.reading).min()?;
@@ -163,7 +164,7 @@ impl Seat {
         })
     }
 
-    /// Returns the time since which the client leaves its response unread, and the shared memory of the response in
+    /// Returns the time since which the client has left its response unread, and the shared memory of the response in
     /// bytes. Returns `None` if the client reads, or if the connection must not be closed.
     fn unread(&self) -> Option<(Instant, usize)> {
         self.waits(|waits| {
@@ -190,7 +191,8 @@ pub struct Seats(Vec<Arc<Seat>>);
 
 impl Seats {
     /// Returns a seat for a client at `address`. If there are too many connections, closes the one that has waited
-    /// longest for its client. Returns `None` if all connections of this network are being answered.
+    /// longest for its client. Returns `None` if this network has its maximum number of connections and none of them
+    /// may be closed.
     pub fn take(&mut self, address: IpAddr) -> Option<Arc<Seat>> {
         let network = Network::of(address);
         self.make_room();

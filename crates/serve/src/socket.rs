@@ -44,7 +44,7 @@ struct Unread {
 /// Maximum bytes of the head of a request, with the address.
 pub const MOST_HEAD: usize = 64 << 10;
 
-/// Maximum bytes that a client may send behind the request that is being answered. The system has room for more.
+/// Maximum bytes that a client may send after the request that is being answered. The system has room for more.
 const MOST_AHEAD: usize = 16 << 10;
 
 /// Maximum number of fields of a head.
@@ -231,7 +231,7 @@ pub async fn refuse(stream: &TcpStream, error: &ApiError) {
 /// Waits until the client has closed the connection, even if the client has sent bytes that nobody has read. hyper
 /// notices the end of a connection only when it reads.
 ///
-/// Also returns if the client sends too much behind the request that is being answered: once the buffer for such bytes
+/// Also returns if the client sends too much after the request that is being answered: once the buffer for such bytes
 /// is full, the end of the connection does not arrive.
 pub async fn is_gone(stream: &TcpStream, seat: &Seat) {
     loop {

@@ -29,7 +29,7 @@ pub struct Piece {
 pub struct Token {
     /// The token.
     pub scored: Scored,
-    /// The place where the text of the token begins, in characters of the choice's text.
+    /// The offset at which the text of the token begins, in characters of the choice's text.
     pub start: usize,
 }
 
@@ -210,7 +210,7 @@ impl Writer {
         finish: Option<&'static str>,
         all: bool,
     ) -> Result<(), ApiError> {
-        // Memory for its tokens is taken already.
+        // The memory for its tokens has already been taken.
         self.unread.add(unread::of_text(&text))?;
         self.sent += text.chars().count();
         if finish.is_some() {
@@ -244,7 +244,7 @@ impl Writer {
         self.decoded += text.chars().count();
         if self.has_tokens {
             self.unread.add(unread::of_token(&scored))?;
-            // Bytes that were held back may come first: no character can be made of them.
+            // The text may begin with U+FFFD for earlier bytes that were held back but are not a character.
             let own = self.tokenizer.decode(&[scored.id]).map_err(internal)?;
             let start = match text.ends_with(&own) && !own.is_empty() {
                 true => self.decoded - own.chars().count(),

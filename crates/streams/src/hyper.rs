@@ -90,13 +90,14 @@ impl<B: Backend> Connection<B> for Hyper<B> {
     }
 }
 
-/// The factor of the initial projections to the stream, beside those of plain connections. Section 4 scales them "by a
-/// factor of √n", to keep the standard deviation of the output although the n streams are summed.
+/// The multiplier of the initial projections to the stream, in addition to the multipliers of plain connections.
+/// Section 4 scales the projections "by a factor of √n", to keep the standard deviation of the output although the n
+/// streams are summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RootN {
-    /// 1/√n, which serves that purpose. Ports by others divide too.
+    /// 1/√n, which serves that purpose. Other implementations divide too.
     Divide,
-    /// √n, as the sentence can be read too.
+    /// √n, another reading of the sentence.
     #[default]
     #[serde(alias = "true")]
     Multiply,
@@ -113,7 +114,7 @@ pub struct HyperConfig {
     pub n: usize,
     /// Whether A and B depend on the streams: dynamic, rather than static, hyper-connections.
     pub dynamic: bool,
-    /// The factor of the initial projections to the stream.
+    /// The multiplier of the initial projections to the stream.
     pub root_n: RootN,
     /// The parameters of the norm of H, if `dynamic`.
     pub norm: NormParams,

@@ -28,25 +28,26 @@ use crate::hyper::streams_fit;
 /// The source of the equations: the paper, or the code, TileKernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MhcForm {
-    /// The equations of the paper. It does not state the end; here it is the sum of the streams.
+    /// The equations of the paper. The paper does not define the end of the stream; here it is the sum of the streams.
     #[default]
     Paper,
-    /// The code, deepseek-ai/TileKernels. `res` is transposed, so Sinkhorn begins with rows, by a softmax. ε is added
+    /// The code, deepseek-ai/TileKernels. `res` is transposed, so Sinkhorn begins with rows, with a softmax. ε is added
     /// to `pre`, to the softmax and to the divisors. The norm has no scale. The end is a weighted sum with its own
     /// weights.
     Code,
 }
 
 /// The initial values that the paper does not give. b_post is 0, so post is 1.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum MhcStart {
     /// As in NVIDIA's Megatron-LM: all b are 0, so res is 1/n everywhere and pre is ½. P is drawn by Xavier's uniform
     /// rule. It tells the streams apart: pre and post differ by about 1 % between streams.
+    #[default]
     Uniform,
     /// P = 0, and b_res is 0 on the diagonal and this value elsewhere. With −8, as in tokenbender/mHC, streams hardly
-    /// mix, and these entries have small gradients. With −3 and 4 streams, each stream takes 4 % of each other one. b_pre
-    /// tells the streams apart: pre is ¾ for stream i mod n of residual i, and the other streams share ¼. A new model is
-    /// the plain one, up to the ε of norms.
+    /// mix, and these entries have small gradients. With −3 and 4 streams, each stream takes 4 % from each of the
+    /// others. b_pre tells the streams apart: pre is ¾ for stream i mod n of residual i, and the other streams share ¼.
+    /// A new model is the plain one, up to the ε of norms.
     Identity(f64),
 }
 
@@ -130,7 +131,7 @@ impl<B: Backend> Connection<B> for Mhc<B> {
     }
 }
 
-/// Opens n copies of x_0. The end is their sum or mean, weighted in the form of the code.
+/// Opens n copies of x_0. The end is the sum or mean of the streams, or in the form of the code a weighted sum.
 #[derive(Module, Debug)]
 pub struct MhcEnds<B: Backend> {
     copies: Copies,
@@ -185,7 +186,7 @@ impl Default for MhcConfig {
         Self {
             form: MhcForm::Paper,
             n: 4,
-            start: MhcStart::Identity(-8.0),
+            start: MhcStart::Uniform,
             sinkhorn: 20,
             norm_eps: 1e-6,
             eps: 1e-6,
@@ -383,11 +384,7 @@ mod tests {
 
     #[test]
     fn a_new_model_mixes_all_streams_alike() {
-        let (device, start) = (Default::default(), MhcStart::Uniform);
-        let config = MhcConfig {
-            start,
-            ..MhcConfig::default()
-        };
+        let (device, config) = (Default::default(), MhcConfig::default());
         let mhc = config.connection::<Flex>(&Sites::sublayers(8, 3, 2), 1, &device);
         let base: Vec<f32> = mhc.read.base.val().into_data().iter().collect();
         assert_eq!(base, [0.0; 24]);

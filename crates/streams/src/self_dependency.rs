@@ -37,7 +37,7 @@ pub enum Psi {
     Sigmoid,
 }
 
-/// The place of norms.
+/// The position of the norms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NormPlace {
     /// After each sum, as in the paper. There is no final norm.
@@ -69,7 +69,7 @@ impl<B: Backend> Connection<B> for SelfDependency<B> {
 pub struct SelfDependencyConfig {
     /// ψ.
     pub psi: Psi,
-    /// The place of norms.
+    /// The position of the norms.
     pub norm: NormPlace,
     /// Whether the two maps and the norms have biases.
     pub bias: bool,

@@ -6,7 +6,7 @@ use crate::*;
 
 type B = Flex;
 
-/// A stream of 3 layers with 2 sublayers.
+/// A stream of 3 layers with 2 sublayers each.
 fn sites() -> Sites {
     Sites::sublayers(8, 3, 2)
 }

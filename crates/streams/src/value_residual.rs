@@ -45,8 +45,8 @@ impl<B: Backend> Connection<B> for ValueResidual<B> {
             return Plain.update(stream, f);
         }
         let fx = f.with_values(stream.x.clone(), |v| {
-            // In Burn 0.21, `swap_dims` on LibTorch forgets that its result shares memory with its input. An operation
-            // in place would then change v_0. So v_0 is copied, and mixed without an axis for heads.
+            // In Burn 0.21, `swap_dims` on LibTorch forgets that its result shares memory with its input. An in-place
+            // operation would then change v_0. So v_0 is copied, and mixed without an axis for heads.
             let (heads, merged) = (v.dims()[1], merge_heads(widen(v.clone())));
             match stream.carried.first() {
                 Some(first) => split_heads(self.mix(first.clone(), merged), heads),

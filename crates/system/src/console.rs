@@ -132,7 +132,7 @@ impl Status {
         output::write(Stream::Err, format!("\r\x1b[K{text}").as_bytes()).ok();
     }
 
-    /// Returns the columns of the terminal; 80 if they are unknown.
+    /// Returns the number of columns of the terminal; 80 if it is unknown.
     pub fn columns(&self) -> usize {
         self.columns
     }

@@ -89,7 +89,7 @@ pub fn memory() -> Option<Memory> {
     Some(limits.fold(machine, Memory::least))
 }
 
-/// Reads a file; `None` if there is none.
+/// A function that reads a file; `None` if the file cannot be read.
 type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
 /// Returns the limits of the control groups that contain this process. `swap` is the total and the free swap of the
@@ -98,7 +98,7 @@ fn groups(read: Read, swap: [u64; 2]) -> Vec<Memory> {
     let list = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let mut limits = Vec::new();
     for line in list.lines() {
-        // `0::/PATH`, or of the first version `4:memory:/PATH`.
+        // `0::/PATH` in version 2 of control groups, `4:memory:/PATH` in version 1.
         let mut parts = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
             continue;
@@ -155,7 +155,7 @@ fn of_shell(read: Read) -> Vec<Memory> {
         (Limit::Data, "Max data size", "VmData:"),
     ];
     let limit = |(limit, name, used): (Limit, &str, &str)| {
-        // `unlimited` is no number.
+        // `unlimited` is not a number.
         let most: u64 = field(&limits, name)?.parse().ok()?;
         let used = field(&status, used).and_then(|kib| kib.parse::<u64>().ok());
         let used = used.map_or(0, |kib| kib.saturating_mul(1024));
@@ -204,7 +204,7 @@ mod tests {
         );
     }
 
-    /// Returns the limits in these files: the kind, all bytes and the bytes that are left.
+    /// Returns the limits in these files: the kind, the total bytes and the available bytes.
     fn limits(files: &[(&str, &str)]) -> Vec<(Limit, u64, u64)> {
         let read = |path: &Path| {
             let known = files.iter().find(|(name, _)| Path::new(name) == path);

@@ -21,7 +21,7 @@ pub mod files {
         false
     }
 
-    /// Replaces the directory `old` by `new`. `old` is missing for a moment.
+    /// Replaces the directory `old` with `new`. `old` is missing for a moment.
     ///
     /// # Errors
     ///

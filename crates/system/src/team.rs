@@ -90,8 +90,8 @@ fn connect(size: usize) -> Result<Membership, NotJoined> {
     let (rank, joined) = (world.rank() as usize, world.size() as usize);
     if joined != size {
         return Err(failed(&format!(
-            "MPI connects {joined}; the program was built for another MPI than the one that started it, or Slurm needs \
-             `srun --mpi=pmix`"
+            "MPI connects {joined}; the program was built for a different MPI than the one that started it, or Slurm \
+             needs `srun --mpi=pmix`"
         )));
     }
     Ok(Membership {
@@ -188,7 +188,7 @@ impl Team {
 #[cfg(feature = "mpi")]
 const MOST: usize = 1 << 30;
 
-/// Number of values per sum: 64 MiB, held twice.
+/// Maximum number of values that are summed at once: 64 MiB, held twice.
 #[cfg(feature = "mpi")]
 const BUCKET: usize = 1 << 24;
 
@@ -221,7 +221,7 @@ impl Team {
         self.broadcast_from(0, values);
     }
 
-    /// Copies the `values` of this rank to all processes.
+    /// Copies the `values` of process `rank` to all processes.
     pub fn broadcast_from<T: mpi::traits::Equivalence>(&self, rank: usize, values: &mut [T]) {
         use mpi::traits::{Communicator, Root};
         let world = Self::world();
@@ -231,7 +231,7 @@ impl Team {
         }
     }
 
-    /// Replaces `values` by their sum over all processes, identical to the bit in all of them.
+    /// Replaces `values` with their sum over all processes, identical to the bit in all of them.
     pub fn sum(&self, values: &mut [f32]) {
         use mpi::collective::SystemOperation;
         use mpi::traits::CommunicatorCollectives;

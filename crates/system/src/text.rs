@@ -64,7 +64,8 @@ pub fn short_numbers(text: &str) -> String {
     short + rest
 }
 
-/// Whether a number has more digits, before the point or in zeros after it, than an integer of 64 bits.
+/// Whether a number has more than 20 digits before the point, or is below 1 and has more than 20 zeros after the point.
+/// Integers of 64 bits have at most 20 digits.
 fn is_long(number: &str) -> bool {
     const MOST: usize = 20;
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
@@ -102,10 +103,10 @@ mod tests {
 
     #[test]
     fn long_numbers_are_short() {
-        let large = format!("`model.dropout`: is {}; it must be below 1.", 1e308);
+        let large = format!("`model.dropout` is {}; it must be below 1.", 1e308);
         assert_eq!(
             short_numbers(&large),
-            "`model.dropout`: is 1e308; it must be below 1."
+            "`model.dropout` is 1e308; it must be below 1."
         );
         assert_eq!(short_numbers(&format!("-{}.", 2.5e300)), "-2.5e300.");
         assert_eq!(

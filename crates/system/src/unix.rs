@@ -22,7 +22,7 @@ pub mod files {
         file.nlink() > 1
     }
 
-    /// Replaces the directory `old` by `new`, and deletes the content of `old` or leaves it at `new`. The replacement
+    /// Replaces the directory `old` with `new`, and deletes the content of `old` or leaves it at `new`. The replacement
     /// is atomic on Linux and macOS if the file system can exchange names; otherwise, `old` is missing for a moment.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ pub mod process {
         Some(host.nodename().to_string_lossy().into_owned())
     }
 
-    /// Ends this process like SIGKILL.
+    /// Ends this process with SIGKILL.
     pub fn kill_self() -> ! {
         kill_process(getpid(), Signal::KILL).ok();
         std::process::abort()
@@ -393,7 +393,7 @@ pub mod terminal {
         (size.ws_col > 1).then_some(size.ws_col.into())
     }
 
-    /// Number of columns of the terminal of standard output; `None` if it is not a terminal, or if they are unknown.
+    /// Number of columns of the terminal of standard output; `None` if it is not a terminal, or the number is unknown.
     pub fn output_columns() -> Option<usize> {
         let size = tcgetwinsize(io::stdout()).ok()?;
         (size.ws_col > 1).then_some(size.ws_col.into())

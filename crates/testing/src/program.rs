@@ -181,7 +181,7 @@ pub fn smoke(directory: &Path) -> Command {
     smoke_of(directory, 4)
 }
 
-/// Like [`smoke`], with another number of steps.
+/// Like [`smoke`], with a different number of steps.
 pub fn smoke_of(directory: &Path, steps: usize) -> Command {
     let mut command = zoo("train");
     command.arg(SMOKE).arg("--run").arg(directory);

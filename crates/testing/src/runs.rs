@@ -60,7 +60,7 @@ const FOUR_RUNS: &str = r#"(
   columns: ["valid_loss"],
 )"#;
 
-/// Returns the command of this experiment, with reports and runs in `out`.
+/// Returns a command that runs an experiment with four short runs, and writes its reports and runs to `out`.
 pub fn four_runs(scratch: &Scratch) -> Command {
     let file = scratch.path("four.ron");
     // Another process may be reading it.
@@ -228,8 +228,8 @@ pub fn differences(found: &Path, expected: &Outcome) -> (f64, f64) {
     (metrics, (squares.sum::<f64>() / a.len() as f64).sqrt())
 }
 
-/// Overwrites the newest weights of the run in `directory` with weights that give no probabilities. `parts` is the
-/// number of files with its moments.
+/// Overwrites the newest weights of the run in `directory` with weights whose outputs are not finite. `parts` is the
+/// number of files with the checkpoint's moments.
 pub fn ruin(directory: &Path, parts: usize) {
     let newest = checkpoint::newest(directory).unwrap().path;
     let path = newest.join(checkpoint::MODEL);

@@ -185,7 +185,7 @@ impl TokenFormerConfig {
         })
     }
 
-    /// Returns the config of the model grown to `n_attn` and `n_ffn` pairs, with the τ of this one.
+    /// Returns the config of the model grown to `n_attn` and `n_ffn` pairs, with the τ of this config.
     ///
     /// # Errors
     ///
@@ -260,7 +260,7 @@ impl TokenFormerConfig {
         }
     }
 
-    /// The cost of a part that tuning freezes.
+    /// The cost of a part that tuning freezes. In a tuned model, its parameters do not count.
     fn trained(&self, cost: Cost) -> Cost {
         match self.frozen() {
             true => Cost {
@@ -271,7 +271,7 @@ impl TokenFormerConfig {
         }
     }
 
-    /// The factor of token-token attention scores.
+    /// The multiplier of token-token attention scores.
     pub(crate) fn attention_scale(&self) -> f64 {
         let d = self.width / self.n_head;
         match &self.mup {

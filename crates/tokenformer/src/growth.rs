@@ -6,7 +6,7 @@ use residual_zoo_core::{Architecture, ConfigError, Transfer as _, Vocabulary};
 
 use crate::{TokenFormer, TokenFormerConfig};
 
-/// Errors of growing a model.
+/// An error in growing a model.
 #[derive(Debug, thiserror::Error)]
 pub enum GrowError {
     /// The larger config is invalid.

@@ -7,7 +7,7 @@ use residual_zoo_core::{ConfigError, Tensors};
 
 use crate::{Added, Normalization, Tau, TokenFormerConfig};
 
-/// Errors of merging two models.
+/// An error in merging two models.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MergeError {
     /// The configs cannot be merged.
@@ -45,8 +45,8 @@ pub type Weighted<'a> = (&'a TokenFormerConfig, &'a Tensors);
 ///
 /// # Errors
 ///
-/// Returns an error if the models differ in more than their numbers of pairs, if tables differ, or if `value_scale` is
-/// 0 or not finite as f32.
+/// Returns an error if the configs differ in more than the numbers of pairs, τ, dropout and initialisation, if a model
+/// uses μP or LoRA, or if tables or norms differ. Also returns an error if `value_scale` is 0 or not finite as f32.
 pub fn merge(
     (a, a_weights): Weighted,
     (b, b_weights): Weighted,
@@ -263,7 +263,7 @@ impl TokenFormerConfig {
 
 /// Returns the added pairs among `weights`, such as the pairs for one task.
 /// [`params::import_some`](residual_zoo_core::params::import_some) puts them into another model of the same config,
-/// which then does that task; all other weights stay the same.
+/// which then performs that task; all other weights stay the same.
 pub fn added(weights: &Tensors) -> Tensors {
     let added = weights.iter().filter(|(name, _)| name.contains(".added."));
     added

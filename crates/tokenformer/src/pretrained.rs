@@ -1,4 +1,4 @@
-//! Weights from a pretrained transformer of equal sizes.
+//! Weights from a pretrained transformer of the same sizes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use residual_zoo_core::{Architecture, ConfigError, NormParams};
 
 use crate::{Position, TokenFormerConfig};
 
-/// Errors of [`from_transformer`].
+/// An error in [`from_transformer`].
 #[derive(Debug, thiserror::Error)]
 pub enum PretrainedError {
     /// The config is invalid.

@@ -195,7 +195,7 @@ fn models_do_not_shrink_or_change_otherwise() {
     assert!(
         error
             .to_string()
-            .contains("`n_attn`: cannot shrink from 13 to 12"),
+            .contains("`n_attn` cannot shrink from 13 to 12"),
         "{error}"
     );
     let other = TokenFormerConfig {

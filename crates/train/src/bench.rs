@@ -28,7 +28,7 @@ pub struct StepTime {
     pub forward: f64,
     /// Backward pass.
     pub backward: f64,
-    /// Clipping and AdamW.
+    /// Clipping and the optimizer's update.
     pub optimizer: f64,
     /// The whole step.
     pub step: f64,
@@ -109,7 +109,8 @@ fn best_rate(measure: impl Fn(usize) -> (f64, f64), sizes: &[usize]) -> f64 {
 ///
 /// # Errors
 ///
-/// Returns the errors of [`Trainer::new`], and an error after the part of a step in which the user stops the program.
+/// Returns the errors of [`Trainer::new`], an error if `RESIDUAL_ZOO_PROFILE` does not name a file in an existing
+/// folder, and an error after the part of a step in which the user stops the program.
 pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
     config: RunConfig<C>,
     corpus: &Corpus,

@@ -91,7 +91,7 @@ impl State {
             let problem = match () {
                 () if skipped > step || progress.skipped_in_a_row > skipped => "skipped steps",
                 () if level > last_level => "level",
-                () if !(0.0..=1.0).contains(&lr_scale) => "factor of the learning rate",
+                () if !(0.0..=1.0).contains(&lr_scale) => "learning-rate factor",
                 () if journal.interval.steps > step => "steps since the last row",
                 () if !journal.interval.is_plausible() => "sums since the last row",
                 () if !journal.recent.is_plausible() => "recent losses",
@@ -253,7 +253,7 @@ pub fn load_weights<B: AutodiffBackend, C: ModelConfig>(
         if !fits {
             trainer.replace_model(before);
             let problem = format!(
-                "keeps the optimizer's moments, but those of `{name}` do not grow with its weights; \
+                "keeps the optimizer's moments, but the moments of `{name}` do not grow with its weights; \
                  use grow-fresh"
             );
             return Err(ConfigError::new("--init-by", problem).into());

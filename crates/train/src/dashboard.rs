@@ -95,7 +95,7 @@ impl Unit {
         }
     }
 
-    /// The name of the speed.
+    /// The name of the speed metric.
     fn speed(self) -> &'static str {
         match self {
             Self::Tokens(_) => "Tokens/s",
@@ -104,7 +104,7 @@ impl Unit {
     }
 }
 
-/// The names of a run in the dashboard, and the work after it.
+/// The names of a run in the dashboard, and the work that follows the run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Title {
     /// The experiment or comparison of the run.
@@ -213,7 +213,7 @@ impl Dashboard {
     /// Opens a dashboard. It sets `stop` when the user asks to stop.
     pub(crate) fn open(display: Display, about: &About, stop: &Interrupter) -> Self {
         let (start, total_steps) = about.steps;
-        // A run without steps left is not worth opening the dashboard for.
+        // A run with no steps left needs no dashboard.
         let display = match display {
             Display::Terminal if start >= total_steps => Display::Log,
             display => display,

@@ -17,7 +17,7 @@ pub struct Optimizer<B: AutodiffBackend> {
     kind: OptimizerKind,
     /// The constants of all steps. SGD uses only the scale, the learning rate and the weight decay.
     constants: AdamW,
-    /// The factors of the learning rates that differ from 1, by parameter name.
+    /// The learning-rate factors that differ from 1, by parameter name.
     rates: BTreeMap<String, f64>,
     states: HashMap<ParamId, State<B>>,
     /// The parameters that other processes update.
@@ -35,7 +35,7 @@ struct State<B: AutodiffBackend> {
 /// The moments of a parameter on the host, in the shape of the parameter.
 #[derive(Clone, Debug)]
 pub struct Moments {
-    /// Moving average of the gradient; with SGD, the sum of the gradient and earlier ones.
+    /// Moving average of the gradient; with SGD, the sum of the gradients, each weighted with a power of the momentum.
     pub first: TensorData,
     /// Moving average of the squared gradient, with AdamW.
     pub second: Option<TensorData>,
@@ -44,8 +44,7 @@ pub struct Moments {
 }
 
 impl<B: AutodiffBackend> Optimizer<B> {
-    /// An optimizer without moments. `rates` holds the factors of the learning rates that differ from 1, by parameter
-    /// name.
+    /// An optimizer without moments. `rates` holds the learning-rate factors that differ from 1, by parameter name.
     pub fn new(config: &TrainConfig, rates: BTreeMap<String, f64>) -> Self {
         Self {
             kind: config.optimizer,
@@ -70,7 +69,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
         self.of_others = parameters;
     }
 
-    /// Makes one step at learning rate `lr` with the gradients `grads` times `scale`. Returns the updated model.
+    /// Performs one step at learning rate `lr` with the gradients `grads` times `scale`. Returns the updated model.
     pub fn step<M: Module<B>>(
         &mut self,
         model: M,
@@ -109,7 +108,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
         model.map(&mut Put::<B>(after))
     }
 
-    /// Makes one step of parameters, and keeps their moments. Returns the parameters.
+    /// Performs one step of parameters, and keeps their moments. Returns the parameters.
     fn step_of(&mut self, taken: Vec<Taken<B>>) -> Stepped<B> {
         let places: Vec<_> = taken
             .iter()

@@ -18,7 +18,7 @@ pub struct RunOptions {
     pub display: Display,
     /// The title in the dashboard.
     pub title: Title,
-    /// Peak of the device in TFLOP/s, for the share in use.
+    /// The peak rate of the device in TFLOP/s, for the MFU: the fraction of this rate that is used.
     pub peak_tflops: Option<f64>,
     /// Another run directory. If given, a new run starts from a checkpoint in it.
     pub init_from: Option<(PathBuf, FirstWeights)>,
@@ -65,7 +65,7 @@ impl RunOptions {
     }
 }
 
-/// How a model starts from the checkpoint of another run.
+/// The way a model starts from the checkpoint of another run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FirstWeights {
     /// `Transfer::grow` makes the weights, and the moments of the optimizer are taken over.

@@ -60,7 +60,7 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
                 return Err(Error::NoRun {
                     path: path.clone(),
                     problem: format!(
-                        "{lost}; restore the file, or train the run again by `--force`"
+                        "{lost}; restore the file, or train the run again with `--force`"
                     ),
                 });
             }
@@ -110,13 +110,13 @@ pub(crate) fn check<B: AutodiffBackend, C: ModelConfig>(
     run_dir::check_writable(path, true, trainer.config.train.tensorboard)
 }
 
-/// The result of comparing a run with its present start.
+/// The result of comparing a run with its current start.
 struct Compared {
-    /// Reports of rows that were lost before earlier starts.
+    /// Reports of lost rows, as found at earlier starts.
     lost_before: Vec<String>,
-    /// The present start.
+    /// The current start.
     start: Start,
-    /// The data of the present start.
+    /// The data of the current start.
     identity: DataIdentity,
     /// Notes for the user.
     notes: Vec<String>,
@@ -124,7 +124,7 @@ struct Compared {
     newest: Option<Newest>,
 }
 
-/// Compares the run in the directory of `options` with its present start. Writes nothing.
+/// Compares the run in the directory of `options` with its current start. Writes nothing.
 ///
 /// # Errors
 ///
@@ -168,7 +168,7 @@ fn compared<B: AutodiffBackend, C: ModelConfig>(
     })
 }
 
-/// The changes of config, data and backend since the start `last`.
+/// Returns the changes to the config, data and backend since the last start in `history`.
 ///
 /// # Errors
 ///
@@ -183,13 +183,13 @@ fn changes<B: AutodiffBackend, C: ModelConfig>(
     let before = run_dir::read_config(path)?;
     let before = in_its_precision::<B, C>(before, options, device);
     if before.train.optimizer.moments() != config.train.optimizer.moments() {
-        let problem = "has another number of moments than the run has kept; start another run with `--init-from RUN \
-                       --init-by grow-fresh`";
+        let problem = "keeps a different number of moments than the run's optimizer; start another run with \
+                       `--init-from RUN --init-by grow-fresh`";
         return Err(ConfigError::new("train.optimizer", problem).into());
     }
     let mut changes = differences(&before, config);
     if run_dir::is_config_edited(path, history)? {
-        let edited = "config.ron was edited since the last start, so it is not known what the run was trained with";
+        let edited = "config.ron was edited after the last start, so the run may have been trained with another config";
         changes.push(edited.into());
     }
     changes.extend(data_difference(path, corpus, identity)?);
@@ -235,7 +235,7 @@ fn change_notes(last: Option<&Start>, now: &Start) -> Vec<String> {
     notes
 }
 
-/// Refuses to start over if the run began with the weights of another run, which are lost with its checkpoints.
+/// Refuses to start a run over if its initial weights came from another run. They are lost with the run's checkpoints.
 fn check_restart(path: &Path, first: Option<&Start>) -> Result<(), Error> {
     let Some(run) = first.and_then(|first| first.init_from.as_ref()) else {
         return Ok(());
@@ -271,15 +271,15 @@ fn check_step(path: &Path, step: usize) -> Result<(), Error> {
         false => Err(Error::Checkpoint {
             path: path.into(),
             problem: format!(
-                "has the state after {}; give the directory its name back, or delete it to continue from an earlier \
-                 checkpoint",
+                "has the state after {}; give the directory its original name, or delete it to continue from an \
+                 earlier checkpoint",
                 counted(step, "step")
             ),
         }),
     }
 }
 
-/// Notes the checkpoint from which a run of `steps` steps continues, unless the run has ended.
+/// Returns a note for the user: a run of `steps` steps continues from the checkpoint `newest`, or has `ended`.
 fn progress_note(newest: &Newest, steps: usize, ended: bool) -> String {
     let path = newest.path.display();
     match ended {
@@ -292,7 +292,7 @@ fn progress_note(newest: &Newest, steps: usize, ended: bool) -> String {
 }
 
 /// Refuses initial weights other than those with which the run began. Weights are the same if they come from the same
-/// directory, or if they are equal, as after the directory was moved.
+/// directory, or if they are equal, for example after the directory was moved.
 fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<(), Error> {
     let Some(asked) = options.init_from.as_ref().map(|(run, _)| absolute(run)) else {
         return Ok(());
@@ -314,8 +314,8 @@ fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<()
         Some(run) => format!("the weights of {}", run.display()),
     };
     let asked = match (before == Some(&asked), choice) {
-        (true, Choice::Step(step)) => format!("that of step {step}"),
-        (true, choice) => format!("its {choice} one"),
+        (true, Choice::Step(step)) => format!("the checkpoint of step {step}"),
+        (true, choice) => format!("its {choice} checkpoint"),
         (false, _) => format!("the weights of {}", asked.display()),
     };
     let differs = Error::NoRun {
@@ -343,7 +343,7 @@ pub(crate) fn kept_note(kept: &[String], run: &Path) -> Option<String> {
     ))
 }
 
-/// Returns the config of a run that may continue, with the precision in which it was trained. Earlier versions wrote
+/// Returns the config of a run that may continue, with the precision at which it was trained. Earlier versions wrote
 /// `F32` on Burn's backend for CUDA, where products are in TF32.
 pub(crate) fn in_its_precision<B: AutodiffBackend, C: ModelConfig>(
     mut config: RunConfig<C>,
@@ -361,7 +361,7 @@ pub(crate) fn in_its_precision<B: AutodiffBackend, C: ModelConfig>(
     config
 }
 
-/// Describes the present start of a run, as if at step 0.
+/// Describes the current start of a run, as if at step 0.
 pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::Device) -> Start {
     let threads = std::thread::available_parallelism();
     Start {
@@ -419,7 +419,7 @@ pub fn data_difference(
     if counts(&before) == counts(now) {
         let (then, now) = (&before.identity, &now.identity);
         return Ok(Some(format!(
-            "the content of the data has changed, with as many tokens as before: its hash was {then:.8}, now {now:.8}"
+            "the content of the data has changed, but not the number of tokens: its hash was {then:.8}, now {now:.8}"
         )));
     }
     let shown = |data: &DataIdentity| {

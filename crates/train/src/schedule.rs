@@ -13,8 +13,8 @@ pub(crate) struct Curriculum {
     pub(crate) longest: f64,
 }
 
-/// The factor of `schedule` on the learning rate after a validation with loss `loss`. `before` is the previous factor,
-/// which is 1 at the start.
+/// The factor by which `schedule` multiplies the learning rate after a validation with loss `loss`. `before` is the
+/// previous factor, which is 1 at the start.
 pub(crate) fn factor(schedule: Schedule, before: f64, loss: f64, curriculum: &Curriculum) -> f64 {
     let at_level = |l: &f64| 1.0 - 0.5 * l / curriculum.longest;
     let decayed: f64 = curriculum.lengths.iter().map(at_level).product();

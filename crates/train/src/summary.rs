@@ -22,7 +22,7 @@ pub struct Summary {
     pub tokens_per_second: f64,
     /// Whether the run was stopped before its end.
     pub stopped: bool,
-    /// Whether the present start made any step.
+    /// Whether the current start has made any steps.
     pub trained: bool,
     /// The directory of the last checkpoint.
     pub checkpoint: PathBuf,

@@ -40,7 +40,7 @@ pub struct Start<C> {
 enum Order {
     /// Take the leader's weights and moments.
     Share,
-    /// Make the next step, from this progress.
+    /// Perform the next step, from this progress.
     Step(Progress),
     /// Show that your weights equal the leader's.
     Compare,
@@ -271,7 +271,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         }
     }
 
-    /// As the leader, tells the other processes to make the next step.
+    /// As the leader, tells the other processes to perform the next step.
     pub(crate) fn announce_step(&self) {
         if let Some(team) = self.team.filter(Team::leads) {
             say(team, &Order::Step(self.progress));
@@ -311,7 +311,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
 fn sendable(path: &Path) -> Result<String, Error> {
     let whole = std::path::absolute(path).map_err(Error::io("find", path))?;
     whole.into_os_string().into_string().map_err(|_| {
-        let problem = "is not UTF-8, which it must be with `train.shard_optimizer`; choose another directory by --run";
+        let problem = "is not UTF-8, which `train.shard_optimizer` requires; choose another directory with `--run`";
         Error::Checkpoint { path: path.into(), problem: problem.into() }
     })
 }

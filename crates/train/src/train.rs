@@ -31,7 +31,8 @@ use crate::{RunOptions, Summary, Trainer, Validation};
 ///
 /// A run continues from its newest good checkpoint. It gives the same rows and weights as an uninterrupted run, bit for
 /// bit on deterministic backends. Model, training, data and backend must be the same. Only the number of steps may be
-/// larger, and activations and moments may be kept in another way.
+/// larger, and the settings of recomputation, sharding and TensorBoard may differ.
+/// [`RunOptions::allow_config_change`] permits other changes too.
 ///
 /// # Errors
 ///
@@ -82,7 +83,7 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
 ///
 /// # Errors
 ///
-/// Returns the errors of [`run`] before the first step, except errors of writing and of a run in use.
+/// Returns the errors of [`run`] before the first step, except write errors and the error of a run in use.
 pub fn check<B: AutodiffBackend, C: ModelConfig>(
     config: RunConfig<C>,
     corpus: &Corpus,
@@ -253,7 +254,8 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
     }
 
-    /// Makes a step, unless the run is stopped while its batch is read. Fails after too many consecutive skipped steps.
+    /// Performs a step, unless the run is stopped while its batch is read. Fails after too many consecutive skipped
+    /// steps.
     fn advance(&mut self) -> Result<(), Error> {
         self.dashboard.activity(Activity::Training);
         let (lr, clock, before) = (self.trainer.learning_rate(), Instant::now(), stopped());
@@ -453,7 +455,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         if let Some(lost) = self.saved.take_if(|saved| !saved.exists()) {
             self.is_saved = false;
             self.dashboard.note(&format!(
-                "{} has vanished while the run trains; a new checkpoint is written",
+                "{} vanished while the run was training; a new checkpoint is written",
                 lost.display()
             ));
         }
@@ -479,7 +481,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         if let Some(moved) = moved {
             let (path, moved) = (path.display(), moved.display());
             self.dashboard.note(&format!(
-                "{path} stood in the way of the checkpoint and was not written by this run; it is {moved} now"
+                "{path} stood in the way of the checkpoint and was not written by this run; it was moved to {moved}"
             ));
         }
         self.saved = Some(path);

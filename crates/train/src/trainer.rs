@@ -42,7 +42,7 @@ pub struct Progress {
     pub skipped_in_a_row: usize,
     /// Level of the curriculum, counted from 0.
     pub level: usize,
-    /// The factor on the learning rate by [`Schedule`](residual_zoo_runs::Schedule).
+    /// The factor by which [`Schedule`](residual_zoo_runs::Schedule) multiplies the learning rate.
     pub lr_scale: f64,
 }
 
@@ -214,7 +214,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         self.model = Some(model);
     }
 
-    /// Makes one step. If the loss or gradients are not finite, the step is skipped: weights and moments stay
+    /// Performs one step. If the loss or gradients are not finite, the step is skipped: weights and moments stay
     /// unchanged. It still counts as a step, so the next step has other data.
     ///
     /// # Errors
@@ -249,7 +249,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     ///
     /// # Errors
     ///
-    /// Names the file of an image that was deleted or is damaged.
+    /// Returns an error that names the file of an image that was deleted or is damaged.
     pub fn batch(&self, micro: usize) -> Result<Batch, Error> {
         let train = &self.config.train;
         let all = self.team.map_or(1, |team| team.size());
@@ -358,7 +358,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     ///
     /// # Errors
     ///
-    /// Names the file of an image that was deleted or is damaged.
+    /// Returns an error that names the file of an image that was deleted or is damaged.
     pub fn validate(&self) -> Result<Validation, Error> {
         let found = self.validate_while(|_, _| true)?;
         Ok(found.unwrap_or_else(|| unreachable!("nothing stops it")))
@@ -406,7 +406,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     }
 
     /// Moves to the next level of the curriculum if the validation loss is below `train.curriculum_below`, and updates
-    /// the factor on the learning rate. Returns whether it moved.
+    /// the learning-rate factor. Returns whether it moved.
     pub fn advance_curriculum(&mut self, validation_loss: f64) -> bool {
         let last = self.training.sequences.last_level();
         if last == 0 {

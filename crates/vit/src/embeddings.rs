@@ -47,7 +47,7 @@ impl Patches {
     ///
     /// # Errors
     ///
-    /// Names the first invalid field.
+    /// Returns an error that names the first invalid field.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::at_least_one("size", self.size)?;
         match (self.pool, self.class_token) {
@@ -63,7 +63,7 @@ impl Patches {
     ///
     /// # Errors
     ///
-    /// Names the side of the image that the size of a patch does not divide.
+    /// Returns an error that names the side of the image that the size of a patch does not divide.
     pub fn fit(&self, image: ImageSize) -> Result<(), ConfigError> {
         for (side, length) in [("height", image.height), ("width", image.width)] {
             if !length.is_multiple_of(self.size) {
@@ -183,7 +183,7 @@ impl<B: Backend> PatchEmbeddings<B> {
 
 impl<B: Backend> Embeddings<B> for PatchEmbeddings<B> {
     fn embed(&self, ids: Tensor<B, 2, Int>, _: &Seen) -> Tensor<B, 3> {
-        panic!("a model of images got token ids {:?}", ids.dims());
+        panic!("an image model got token ids {:?}", ids.dims());
     }
 
     fn embed_images(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {

@@ -8,7 +8,7 @@ pub struct Paper {
     pub address: &'static str,
     /// The main claims: an experiment, and the beginning of the claim's text.
     pub main: &'static [(&'static str, &'static str)],
-    /// The positions in `main` of the claims in the README.
+    /// The indices in `main` of the claims that the README shows.
     pub front: &'static [usize],
     pub summary: &'static [&'static str],
 }
@@ -40,18 +40,17 @@ pub const PAPERS: [Paper; 5] = [
         front: &[0],
         summary: &[
             "After the same tokens, the RMT's loss is between 0.039 lower and 0.001 higher per character (95 %\n  \
-             interval): undecided. The paper reports 0.11 per token, about four characters, for models 2,000\n  \
-             times larger.",
-            "In `zero_shot`, with a vocabulary of 512 parts of words, the RMT ends 0.18 lower per token.",
+             interval): undecided. The paper reports 0.11 per token, for models 2,000 times larger.",
+            "In `zero_shot`, with a vocabulary of 512 subword tokens, the RMT ends 0.18 lower per token.",
             "At the same FLOPs, the two larger of four RMTs cannot be distinguished from transformers. They end\n  \
              0.010 ± 0.041 and 0.019 ± 0.040 lower.",
-            "At the same FLOPs, the second RMT ends 0.125 ± 0.057 higher. The two seeds that chose its learning\n  \
-             rate ended at 2.20, but the eight seeds of the experiment end at 2.41.",
+            "At the same FLOPs, the second RMT ends 0.125 ± 0.057 higher. The two seeds used to tune its\n  \
+             learning rate ended at 2.20, but the eight seeds of the experiment end at 2.41.",
             "The smallest RMT is not compared, because no transformer here has so few FLOPs.",
             "Of the variants of Table 10, the RMT has the lowest training loss here too. Only its lead over the\n  \
              depth-wise LSTM is decided.",
             "Hierarchical aggregation, in a form guessed from its parameters, ends 0.007 ± 0.003 below the\n  \
-             transformer. In the paper, it ends above.",
+             transformer. In the paper, it ends above it.",
             "The highway transformer, second in Table 10, cannot be distinguished from the transformer.",
             "The loss falls as the stream grows from 32 to 128. The sizes from 128 to 512 cannot be\n  \
              distinguished.",
@@ -59,8 +58,8 @@ pub const PAPERS: [Paper; 5] = [
              This is a second run: in the first, characters absent from the training text masked the\n  \
              difference.",
             "A model four times as wide ends higher at the best learning rate of a narrow model than at its\n  \
-             own. Without μP, this costs 0.117 (RMT) and 0.396 (transformer). With μP, it costs 0.020 and\n  \
-             0.037.",
+             own best learning rate. Without μP, the difference is 0.117 (RMT) and 0.396 (transformer). With\n  \
+             μP, it is 0.020 and 0.037.",
             "The tasks of Table 6 need larger models.",
         ],
     },
@@ -94,17 +93,17 @@ pub const PAPERS: [Paper; 5] = [
              activations.",
             "No variant can be distinguished from the baseline. With RW+LR, the loss is between 0.014 lower and\n  \
              0.004 higher per character.",
-            "The paper reports gains of 0.054 to 0.066 per token. With four characters per token, these are\n  \
-             0.013 to 0.017 per character, so the gains are smaller at this size.",
+            "The paper reports gains of 0.054 to 0.066 per token, which cannot be compared with losses per\n  \
+             character.",
             "In the paper, one more layer gains 0.020 per token, which is too little for these seeds to detect.",
             "On another machine, RW alone ended 0.012 ± 0.006 above the baseline with the same seeds. Here it\n  \
              ends 0.005 ± 0.007 above.",
-            "RW+LR with rank 16 ends 0.010 ± 0.005 below RW. Rank 4 does so too (0.009 ± 0.005), so the pattern\n  \
-             of Figure 3 does not appear. Rank 16 is at the level of the baseline.",
+            "RW+LR with rank 16 ends 0.010 ± 0.005 below RW. With rank 4, it ends 0.009 ± 0.005 below RW, so the\n  \
+             pattern of Figure 3 does not appear. Rank 16 is at the level of the baseline.",
             "On a small ResNet, neither LAuReL nor one more layer can be distinguished from the baseline. The\n  \
              seeds differ by more than the gains that the paper reports for ResNet-50.",
-            "RW uses twice the softmax of two weights, which is initially the plain residual. The paper names\n  \
-             the softmax and the sigmoid.",
+            "RW weights the stream and the branch by twice the softmax of two numbers. It is initially the plain\n  \
+             residual. The paper names the softmax and the sigmoid.",
         ],
     },
     Paper {
@@ -150,22 +149,22 @@ pub const PAPERS: [Paper; 5] = [
             "With the tokens of the last stage alone, a transformer from scratch is worse than the grown model,\n  \
              as the paper reports. The large TokenFormer from scratch, which the paper does not train, is worse\n  \
              too.",
-            "For the same FLOPs, a comparison that the paper does not make, the grown model is worse. It ends\n  \
-             0.007 to 0.036 above the large TokenFormer from scratch, and 0.072 to 0.096 above a transformer.",
+            "For the same FLOPs, the grown model is worse: it ends 0.007 to 0.036 above the large TokenFormer\n  \
+             from scratch, and 0.072 to 0.096 above a transformer. The paper does not make this comparison.",
             "A TokenFormer from scratch is worse than a transformer, by 0.052 to 0.073.",
             "Growing keeps the function of a TokenFormer. Growing twice on the same data lowers its loss by\n  \
-             more than widening twice lowers that of a transformer. The transformer is 0.161 ahead at first,\n  \
-             and still 0.107 ahead at the end.",
+             more than widening twice lowers the loss of a transformer. The transformer is 0.161 ahead at\n  \
+             first, and still 0.107 ahead at the end.",
             "On new data, neither the grown nor the widened model gains from its size within 300 steps.",
             "Starting from the weights of a transformer saves training, but training the transformer further is\n  \
              better.",
             "On text, the order of Table 4 holds: L2 norm and GELU, then the L1 norm, then the softmax. On\n  \
-             images, the softmax is the worst too, and the two norms cannot be distinguished.",
+             images, too, the softmax is the worst, but the two norms cannot be distinguished.",
             "On image patches, a TokenFormer as large as a ViT ends 0.021 ± 0.022 above it: undecided. The two\n  \
              classify 37 and 39 % of the test images correctly. After two passes, all models are far from\n  \
-             trained.",
+             fully trained.",
             "New tokens that are tuned on another text end at the loss of LoRA with as many parameters. This is\n  \
-             0.170 ± 0.015 above tuning all weights.",
+             0.170 ± 0.015 above the loss after tuning all weights.",
             "Merging tokens tuned on another text with tokens tuned on the first text raises the loss on the\n  \
              first text from 2.03 to 2.86.",
             "The initialisation of the authors' code is designed for widths of 768 and more. With it, a\n  \
@@ -196,25 +195,25 @@ pub const PAPERS: [Paper; 5] = [
         ],
         front: &[2],
         summary: &[
-            "From block to block, the equations of the paper carry the hidden state, and its code carries the\n  \
-             output of a layer. If both forms were trained, a claim names the form.",
+            "From block to block, the equations of the paper carry the hidden state, and the authors' code\n  \
+             carries the output of a layer. If both forms were trained, a claim names the form.",
             "α multiplies the carried value. Reports show it before it is clamped to [0, 1], so it can be\n  \
              negative.",
             "For the FLOPs of six ordinary layers, one recurrent layer ends between 0.015 below and 0.006 above\n  \
              them, with a fifth of their parameters. The tolerance of 0.01 for \"as good\" was added after the\n  \
              runs.",
-            "After the same tokens, a comparison that the paper does not make, one recurrent layer is worse\n  \
-             than one ordinary layer, by 0.043 to 0.056.",
+            "After the same tokens, one recurrent layer is worse than one ordinary layer, by 0.043 to 0.056. The\n  \
+             paper does not make this comparison.",
             "α goes to zero, as reported. The larger a fixed α, the higher the loss.",
             "After the same tokens, four stacked layers are better than one, by 0.077 to 0.089. They need 3.9\n  \
-             times the FLOPs. In `recurrent_shakespeare`, one layer ends lower than the four with fewer FLOPs.\n  \
-             So this does not contradict the paper, which finds no benefit in stacking.",
-            "All seeds solve the copy over 256 tokens of noise, with and without the curriculum. The paper goes\n  \
-             to 4096.",
+             times the FLOPs. In `recurrent_shakespeare`, one layer that is trained for fewer FLOPs ends lower\n  \
+             than the four. So this does not contradict the paper, which finds no benefit in stacking.",
+            "All seeds solve the copy over 256 tokens of noise, with and without the curriculum. The paper uses\n  \
+             up to 4096 tokens of noise.",
             "The selective copy is not solved after 128,000 samples. The published code uses up to 25.6\n  \
              million.",
-            "After 16,000 of 600,000 samples, 18 to 21 % of the images are classified correctly. The paper has\n  \
-             47 %.",
+            "After 16,000 of 600,000 samples, 18 to 21 % of the images are classified correctly. The paper\n  \
+             reports 47 %.",
         ],
     },
     Paper {
@@ -243,7 +242,7 @@ pub const PAPERS: [Paper; 5] = [
                 "Static hyper-connections have a lower loss than the plain residual, 12 layers",
             ),
             (
-                "hyper_depth",
+                "mhc_depth",
                 "mHC has a lower loss than the plain residual, 12 layers",
             ),
             ("deep_norm", "DeepNorm has a lower loss than post-norm"),
@@ -252,27 +251,27 @@ pub const PAPERS: [Paper; 5] = [
         front: &[4, 1],
         summary: &[
             "DenseFormer with twelve layers ends 0.019 ± 0.008 below the transformer. It also ends below a\n  \
-             transformer of sixteen layers, which is worse than the one of twelve after so few tokens.\n  \
-             DenseFormer needs fewer FLOPs than sixteen layers only because it is smaller.",
+             transformer of sixteen layers, which is worse than the transformer of twelve layers after so few\n  \
+             tokens. DenseFormer needs fewer FLOPs than sixteen layers only because it is smaller.",
             "Attention residuals in eight blocks end 0.035 ± 0.010 below the plain residual. The full form,\n  \
              0.014 ± 0.017 below, cannot be distinguished from the plain residual. It ends above the blocks,\n  \
              while in the paper it ends just below them.",
             "With twelve layers, value residuals cannot be distinguished from the transformer. With learned\n  \
              weights, the loss is lower by 0.008 ± 0.008. Eight seeds can detect a difference of 0.011.",
             "With learned weights, five of eight runs reach the final loss of the transformer sooner. In the\n  \
-             paper, it saves 20 % of the tokens.",
+             paper, value residuals save 20 % of the tokens.",
             "With 12 layers, static hyper-connections end 0.048 ± 0.017 below the plain residual. If their\n  \
              initial outputs are not √n times as large, they end 0.065 ± 0.011 below it.",
-            "With 12 layers, dynamic hyper-connections end 0.031 ± 0.022 and mHC 0.011 ± 0.029 below the plain\n  \
-             residual. Both are undecided after the correction.",
-            "Both end lower with another initialisation. Without √n, dynamic hyper-connections end 0.052 ±\n  \
-             0.016 below the plain residual. With b_res = −3 initially, mHC ends 0.018 ± 0.017 below it.",
-            "With 4 layers, no form can be distinguished from the plain residual. Per character, the papers'\n  \
-             differences are smaller than these runs can detect.",
+            "With 12 layers, dynamic hyper-connections end 0.031 ± 0.022 below the plain residual: undecided\n  \
+             after the correction. Without √n, they end 0.052 ± 0.016 below it.",
+            "With 12 layers and the initial values of Megatron-LM, mHC ends 0.032 ± 0.014 below the plain\n  \
+             residual. With b_res = −8 initially, which hardly mixes the streams, it could not be\n  \
+             distinguished from it.",
+            "With 4 layers, no form can be distinguished from the plain residual.",
             "With 32 layers, post-norm still trains if its learning rate is small. DeepNorm trains at two and\n  \
              four times that learning rate, where most seeds of post-norm fail.",
-            "At twice the learning rate, DeepNorm ends 0.056 ± 0.050 below post-norm: undecided after the\n  \
-             correction. After so few tokens, it ends 0.340 ± 0.026 above pre-norm.",
+            "At twice post-norm's best learning rate, DeepNorm ends 0.056 ± 0.050 below post-norm: undecided\n  \
+             after the correction. After so few tokens, it ends 0.340 ± 0.026 above pre-norm.",
             "ReZero's best learning rate is four times post-norm's. Seven of its eight seeds end below every\n  \
              seed of post-norm. The eighth learns no more than the frequencies of characters, so the difference\n  \
              from post-norm is undecided. All eight end above pre-norm, by 0.245 or more.",

@@ -163,7 +163,7 @@ fn a_lost_checkpoint_is_told_and_another_one_is_written() {
     wait_for(&run, 30);
     let shown = stop(child, "-TERM");
     assert!(
-        shown.contains("has vanished while the run trains; a new checkpoint is written"),
+        shown.contains("vanished while the run was training; a new checkpoint is written"),
         "{shown}"
     );
     assert_whole(&run);
@@ -205,7 +205,7 @@ fn files_that_are_deleted_while_a_run_trains_are_written_again_at_the_next_check
     let shown = stop(child, "-TERM");
     for (name, before) in names.iter().zip(before) {
         assert_eq!(fs::read(run.join(name)).unwrap(), before, "{name}");
-        let note = format!("{name} has vanished while the run trains; it was written again");
+        let note = format!("{name} vanished while the run was training; it was written again");
         assert_eq!(shown.matches(&note).count(), 1, "{shown}");
     }
     // A run that continues has all of its starts.
@@ -215,7 +215,7 @@ fn files_that_are_deleted_while_a_run_trains_are_written_again_at_the_next_check
     fs::remove_file(&history).unwrap();
     assert!(wait(|| history.exists().then_some(())).is_some());
     let shown = stop(child, "-TERM");
-    assert!(shown.contains("history.jsonl has vanished"), "{shown}");
+    assert!(shown.contains("history.jsonl vanished"), "{shown}");
     assert_eq!(run_dir::read_history(&run).unwrap().len(), 2);
     assert_whole(&run);
 }
@@ -259,7 +259,7 @@ fn files_that_are_changed_while_a_run_trains_are_written_again_at_the_next_check
         for ((name, _), before) in harms.iter().zip(before) {
             assert_eq!(fs::read(run.join(name)).unwrap(), before, "{name}: {shown}");
             assert!(!run.join(name).is_symlink());
-            let note = format!("{name} was changed by another program while the run trains");
+            let note = format!("{name} was changed by another program while the run was training");
             assert_eq!(shown.matches(&note).count(), 1, "{shown}");
         }
     }
@@ -314,7 +314,7 @@ fn what_is_left_of_a_deleted_checkpoint_is_removed() {
     let traced = with_fault(train(&file, &straight), 0, "trace").output();
     let trace = text(&traced.unwrap().stderr);
     let expected = outcome(&straight);
-    // Changes are numbered from 1 on.
+    // Changes are numbered from 1.
     let deletions = trace
         .lines()
         .filter_map(|line| line.strip_prefix("fault "))
@@ -373,7 +373,7 @@ fn a_config_that_was_edited_is_refused_unless_allowed() {
     );
     let described = program::run(zoo("describe").arg(&run));
     let note = program::text(&described.stderr);
-    assert!(note.contains("config.ron was edited since"), "{note}");
+    assert!(note.contains("config.ron has been edited since"), "{note}");
     // The original file is accepted again.
     fs::write(&path, &text).unwrap();
     ok(&mut resume(&run));

@@ -277,7 +277,7 @@ fn bench_writes_its_figures_as_json() {
         "{shown}"
     );
 
-    // The stored steps take a nanosecond, so the present ones are slower.
+    // The stored steps take a nanosecond, so the current ones are slower.
     let mut old = lines.clone();
     let seconds = |line: &serde_json::Value, key: &str| line[key].as_f64().unwrap();
     let tokens = seconds(&old[0], "tokens_per_second") * seconds(&old[0], "step");

@@ -49,7 +49,7 @@ impl<B: Backend> KvCache<B> {
     ///
     /// # Panics
     ///
-    /// If the cached and new positions exceed the context.
+    /// Panics if the cached and new positions exceed the context.
     pub fn attend(
         &mut self,
         qkv: [Tensor<B, 4>; 3],
@@ -171,7 +171,7 @@ pub fn merge_heads<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
 /// softmax(q kᵀ · scale + bias + mask) v, with dropout on the attention weights.
 #[derive(Module, Clone, Debug)]
 pub struct DotAttention {
-    /// Factor of the scores.
+    /// Factor by which the scores are multiplied.
     pub scale: f64,
     /// Whether a position attends only to itself and earlier positions.
     pub causal: bool,
@@ -282,7 +282,7 @@ fn seed<B: Backend>(device: &B::Device) -> u64 {
     parts.fold(0, |seed, part| (seed << 24) ^ part)
 }
 
-/// The bias of ALiBi (Press et al., "Train short, test long", 2022): −slope_h · (distance of query and key),
+/// The bias of ALiBi (Press et al., "Train short, test long", 2022): −slope_h · (distance between query and key),
 /// `[1, heads, new, seen + new]`, with slopes 2^(−8 (h + 1) / heads), h from 0.
 pub fn alibi<B: Backend>(
     heads: usize,

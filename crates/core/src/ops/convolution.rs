@@ -31,7 +31,7 @@ pub fn plain<B: Backend>(stride: usize, x: Tensor<B, 4>, w: Tensor<B, 4>) -> Ten
     y.permute([0, 2, 3, 1])
 }
 
-/// Every nth row and column of x `[batch, height, width, channels]`, from the first.
+/// Returns every nth row and column of x `[batch, height, width, channels]`, from the first.
 pub fn every<B: Backend>(n: usize, x: Tensor<B, 4>) -> Tensor<B, 4> {
     if n == 1 {
         return x;

@@ -18,7 +18,7 @@ use crate::ConfigError;
 /// The number format of matrix products and attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Precision {
-    /// 32-bit floating point. The backend `cuda` has no such products.
+    /// 32-bit floating point. The backend `cuda` has no products in this format.
     #[default]
     F32,
     /// `F32`, with the factors of products rounded to 11 bits, on NVIDIA GPUs with tensor cores.
@@ -99,7 +99,7 @@ impl Precision {
     ///
     /// # Errors
     ///
-    /// If it has none; the error gives the reason.
+    /// Returns an error with the reason if the backend has no such products.
     pub fn check<B: Backend>(self, device: &B::Device) -> Result<(), ConfigError> {
         let name = B::name(device);
         let inner = name.strip_prefix("autodiff<");

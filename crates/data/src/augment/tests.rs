@@ -45,7 +45,7 @@ fn every_operation_is_that_of_pillow() {
             .max();
         assert!(most <= Some(1), "{operation:?} {:?}", &planes[42..84]);
     }
-    // The values of a few pixels cannot be made equally frequent.
+    // A larger image, because the values of a few pixels cannot be made equally frequent.
     let mut planes: Vec<u8> = (0..3 * 768)
         .map(|i| {
             (((i % 32) * 3 + (i / 32 % 24) * 5 + (i / 768) * 7 + (i % 32) * (i / 32 % 24)) % 90

@@ -291,7 +291,7 @@ fn a_list_of_texts_is_one_text() {
 
     setup.config.source = Source::Paths(Vec::new());
     let error = Corpus::open(&setup.config).unwrap_err().to_string();
-    assert!(error.contains("`data.source`: has no texts"), "{error}");
+    assert!(error.contains("`data.source` has no texts"), "{error}");
 }
 
 #[test]

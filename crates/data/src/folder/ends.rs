@@ -1,4 +1,4 @@
-//! Finds the end of an image in a file with further content, such as a photograph with a film.
+//! Finds the end of an image in a file with further content, such as a photograph with an embedded video.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
@@ -42,7 +42,7 @@ fn end_of_png(file: &mut BufReader<File>) -> io::Result<()> {
 /// Reads the segments of a JPEG up to its end marker (ITU T.81, B.1.1). The end of a preview within a segment does not
 /// count.
 fn end_of_jpeg(file: &mut BufReader<File>) -> io::Result<()> {
-    /// The first scan of the image, or a further one.
+    /// The marker at the start of each scan of the image.
     const SCAN: u8 = 0xda;
     const END: u8 = 0xd9;
     let mut in_scan = false;

@@ -210,7 +210,7 @@ fn grey_and_transparent_images_become_three_channels() {
     );
 }
 
-/// The expected colours are PIL 13's. For grey images, PIL turns values from 256 on into 255.
+/// The expected colours are PIL 13's. For grey images, PIL turns values above 255 into 255.
 #[test]
 fn of_sixteen_bits_the_upper_half_is_read() {
     let directory = directory();
@@ -459,7 +459,7 @@ fn data_after_the_end_of_an_image_are_ignored() {
     let directory = directory();
     let names = ["val/cat/1.png", "val/cat/2.JPEG"].map(|name| directory.path().join(name));
     let before = opened(&config(directory.path())).unwrap().valid;
-    // A film as in a motion photograph, longer than the part that is searched first.
+    // A video as in a motion photograph, longer than the part that is searched first.
     let film = [b"\0\0\0\x18ftypmp42".as_slice(), &[7; 20_000]].concat();
     for name in &names {
         let image = fs::read(name).unwrap();

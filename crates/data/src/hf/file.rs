@@ -38,8 +38,8 @@ const LONGEST_AFFIX: usize = 1 << 8;
 /// Maximum characters of a word that a WordPiece looks up in parts. The time grows with the cube of this number. Files
 /// in use have 100.
 const LONGEST_WORD: usize = 1 << 8;
-/// Maximum bytes of a piece of a Unigram. At each place of a text, all pieces that begin there are copied. Files in use
-/// have up to 64.
+/// Maximum bytes of a piece of a Unigram. At each position of a text, all pieces that begin there are copied. Files in
+/// use have up to 64.
 const LONGEST_UNIGRAM: usize = 1 << 8;
 /// Approximate bytes of memory for a token or a merge.
 const ENTRY: usize = 160;

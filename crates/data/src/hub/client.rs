@@ -28,7 +28,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The time between two reports of progress.
 const REPORT: Duration = Duration::from_millis(100);
 
-/// Downloads the file or the texts at `address` that are not in the cache. A file in the cache is used without network.
+/// Downloads the file or the texts at `address` that are not in the cache. A cached file is used without asking the hub
+/// if the revision is a commit, and also if the hub cannot be reached.
 ///
 /// # Errors
 ///
@@ -52,8 +53,8 @@ pub fn download(address: &Address, progress: OnProgress) -> Result<(), DataError
     download_files(address, &info.sha, files, progress)
 }
 
-/// Downloads the files of the model at `address` that are not in the cache, and returns their directory. Without
-/// network, the cached files are used.
+/// Downloads the files of the model at `address` that are not in the cache, and returns their directory. If
+/// the hub cannot be reached, the cached files are used.
 ///
 /// # Errors
 ///
@@ -192,7 +193,7 @@ fn download_file(url: &str, place: &Path, meter: &Meter) -> Result<(), ApiError>
     };
     if from != start && from != 0 || start > total {
         file.set_len(0)?;
-        return Err(invalid("is another part of the file than asked for").into());
+        return Err(invalid("is not the requested part of the file").into());
     }
     if from == 0 {
         file.set_len(0)?;

@@ -123,7 +123,7 @@ impl State {
 }
 
 impl NounPhrase {
-    /// Returns another adjective or the noun.
+    /// Returns the transitions to another adjective and to the noun.
     fn next(self) -> Vec<Transition> {
         let more = match self.adjectives < MOST_ADJECTIVES {
             true => 0.5,

@@ -111,7 +111,7 @@ fn check_name(path: &Path, start: &[u8]) -> Result<(), DataError> {
         (None, Some(named)) if is_text(start) => Err(DataError::Packed {
             path: path.into(),
             problem: format!(
-                "is a plain text, but its name ends with `.{named}`, as of a packed one; let its name end without it"
+                "is a plain text, but its name ends with `.{named}`, like the name of a packed file; remove this ending"
             ),
         }),
         (None, _) => Ok(()),
@@ -132,7 +132,7 @@ fn is_text(start: &[u8]) -> bool {
     !text.is_empty() && text.chars().all(|c| !c.is_control() || c.is_whitespace())
 }
 
-/// Makes the error of a file that cannot be read or decompressed at `place`.
+/// Returns the error for a file that cannot be read or decompressed at `place`.
 pub(super) fn unreadable(path: &Path, place: String, error: io::Error) -> DataError {
     use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
     let compression = Compression::of(path).1;
@@ -194,7 +194,7 @@ fn longest_window() -> u32 {
     quarter.checked_ilog2().unwrap_or(0).clamp(27, 31)
 }
 
-/// Makes the error of a zstd file whose window is too long.
+/// Returns the error for a zstd file whose window is too long.
 fn window_error(path: &Path) -> DataError {
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(6).read_to_end(&mut start));
@@ -305,11 +305,23 @@ mod tests {
             (
                 "x",
                 b"\x1f\x8b\x08\0",
-                "as gzip, but its name says something else; let it end with `.gz`",
+                "as gzip, but its name says something else; rename it so that it ends with `.gz`",
             ),
-            ("x.md", b"\x28\xb5\x2f\xfd\x04", "let it end with `.zst`"),
-            ("x.zst", b"\x1f\x8b\x08\0", "let it end with `.gz`"),
-            ("x.gz", b"\x28\xb5\x2f\xfd\x04", "let it end with `.zst`"),
+            (
+                "x.md",
+                b"\x28\xb5\x2f\xfd\x04",
+                "rename it so that it ends with `.zst`",
+            ),
+            (
+                "x.zst",
+                b"\x1f\x8b\x08\0",
+                "rename it so that it ends with `.gz`",
+            ),
+            (
+                "x.gz",
+                b"\x28\xb5\x2f\xfd\x04",
+                "rename it so that it ends with `.zst`",
+            ),
             (
                 "x.gz",
                 b"BZh91AY&SY\xa0",
@@ -322,7 +334,11 @@ mod tests {
             ),
             ("x.txt.zst", b"PK\x03\x04\x14", "unpack it: `unzip OLD`"),
             ("x.txt.gz", b"7z\xbc\xaf\x27\x1c\0", "unpack it: `7z x OLD`"),
-            ("x.xz", b"\x1f\x8b\x08\0", "let it end with `.gz`"),
+            (
+                "x.xz",
+                b"\x1f\x8b\x08\0",
+                "rename it so that it ends with `.gz`",
+            ),
             (
                 "x.gz",
                 "Ein Text, na\u{ef}v.\n".as_bytes(),

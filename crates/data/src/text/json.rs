@@ -45,7 +45,7 @@ pub(super) fn document(
         }),
         // A file may begin with a byte order mark, but a line may not.
         Err(_) if line.starts_with('\u{feff}') => wrong(
-            "begins with a byte order mark (U+FEFF), as of files that were joined; delete it"
+            "begins with a byte order mark (U+FEFF), as in files that were joined; delete it"
                 .into(),
         ),
         Err(e) => {

@@ -32,7 +32,7 @@ pub(super) struct Rows {
     groups: usize,
     /// The reader of the column in the last opened group.
     reader: Option<ColumnReaderImpl<ByteArrayType>>,
-    /// Decoded texts that were not returned yet.
+    /// Decoded texts that have not been returned yet.
     texts: vec::IntoIter<ByteArray>,
     /// Number of rows that were returned.
     read: usize,
@@ -336,7 +336,7 @@ mod tests {
         }
     }
 
-    /// Changes a good file at 10,000 places.
+    /// Changes one to three bytes of a good file, 10,000 times.
     #[test]
     fn corrupted_files_do_not_panic() {
         let texts = texts();

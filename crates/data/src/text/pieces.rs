@@ -45,7 +45,7 @@ enum Open {
 struct Whole {
     path: PathBuf,
     reader: Reader,
-    /// Whether nothing was read yet.
+    /// Whether nothing has been read yet.
     begins: bool,
     /// Number of bytes that were read.
     read: usize,

@@ -125,7 +125,7 @@ impl Tokenizer {
     }
 
     /// Like [`from_json`](Self::from_json), for a text that may be long. Frees the text before building the tokenizer,
-    /// which takes more memory.
+    /// because building takes more memory.
     ///
     /// # Errors
     ///

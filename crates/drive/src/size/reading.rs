@@ -14,7 +14,7 @@ use super::{ample, is_counted, shown};
 use crate::Error;
 use crate::try_memory::TOKENS;
 
-/// How a model reads several sequences.
+/// The way a model reads several sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// An evaluation reads all sequences in one pass.
@@ -26,12 +26,14 @@ pub enum Reading {
 /// Refuses to read `rows` sequences or images at once if they are estimated to take more than the `available` bytes of
 /// this machine. Needs no loaded model. The option `option` sets the number of sequences.
 ///
-/// Clear cases are decided at once. For all others, a model of the same config reads a few sequences of full length,
-/// which takes some seconds. Nothing is refused on a backend with memory of its own, or without a count of its memory.
+/// Sizes decide clear cases at once. In all other cases, a model of the same config reads a few sequences of full
+/// length, which takes some seconds. Nothing is refused if the backend has memory of its own or does not count its
+/// memory.
 ///
 /// # Errors
 ///
-/// Gives the approximate bytes of the sequences. Returns [`Error::Stopped`] if the user stops the program meanwhile.
+/// Returns an error with the approximate bytes of the sequences if they do not fit. Returns [`Error::Stopped`] if the
+/// user stops the program meanwhile.
 pub fn check_reading<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,

@@ -52,7 +52,7 @@ fn block(start: usize, new: usize) -> Range<usize> {
     start..(start + ROWS).min(new)
 }
 
-/// Turns the scores of a block into weights.
+/// Turns the products q kᵀ of a block into scores, and drops weights.
 #[derive(Clone, Copy)]
 struct Scores {
     attention: Attention,
@@ -97,7 +97,8 @@ impl Scores {
     }
 }
 
-/// Replaces the products q kᵀ of a block by exp(score − max), and returns Σ and log Z of each row.
+/// Replaces the products q kᵀ of a block with exp(score − max), after dropout. Returns the sum before dropout and log Z
+/// of each row.
 struct Weights<'a, E> {
     scores: Scores,
     rows: &'a mut [E],
@@ -131,8 +132,8 @@ impl<E: Real> WithSimd for Weights<'_, E> {
     }
 }
 
-/// Replaces the products q kᵀ by the weights P (after dropout), and the gradients of P by the gradients of q kᵀ: dS =
-/// P (dP − Σ P dP) · scale.
+/// Replaces the products q kᵀ with the weights P (after dropout), and the gradients of P with the gradients of q kᵀ:
+/// dS = P (dP − Σ P dP) · scale.
 struct Gradients<'a, E> {
     scores: Scores,
     rows: &'a mut [E],

@@ -36,8 +36,9 @@ fn in_sequence(x: TchTensor) -> TchTensor {
 }
 
 impl Attention {
-    /// Whether the kernel's causal mask is right. The mask counts from the first key, so it is right for whole
-    /// sequences only. A single query sees all keys.
+    /// Whether PyTorch's kernels can compute this attention: without dropout, and with the right causal mask. Their
+    /// mask aligns the first query with the first key, so it is right only for whole sequences. A single query sees all
+    /// keys.
     fn fits(&self, q: &Tensor, k: &Tensor) -> bool {
         let (new, all) = (q.size()[2], k.size()[2]);
         let whole = new == all || new == 1 || !self.causal;
@@ -49,7 +50,8 @@ impl Attention {
         self.causal && mask.is_none() && q.size()[2] > 1
     }
 
-    /// Makes the bias of ALiBi, with −∞ for later keys if attention is causal, `[1, heads, new, all]`.
+    /// Returns the bias of ALiBi, `[1, heads, new, all]`, with −∞ for later keys if attention is causal; `None` without
+    /// ALiBi.
     fn mask(&self, q: &Tensor, k: &Tensor) -> Option<TchTensor> {
         let (sizes, all) = (q.size(), k.size()[2]);
         let (heads, new) = (sizes[1], sizes[2]);
@@ -102,7 +104,7 @@ impl Attention {
         let causal = self.causal && mask.is_none() && q.size()[2] > 1;
         let kind = q.kind();
         Graph::of(qkv, |[q, k, v]| match mask {
-            // Rounded to bf16, the bias of ALiBi would lose distant positions, so the scores are f32.
+            // Rounded to bf16, the bias of ALiBi would not distinguish distant positions, so the scores are f32.
             Some(mask) => {
                 let [q, k, v] = [q, k, v].map(|x| x.to_kind(mask.kind()));
                 let mask = Some(mask);
@@ -202,7 +204,7 @@ impl Op<LibTorch, 1> for Attention {
     }
 
     fn backward(&self, kept: Kept, grad: TchTensor) -> [TchTensor; 1] {
-        // Joins the gradients in the memory order of `[batch, time, heads, d]`, which the layer before needs.
+        // Joins the gradients in the memory order of `[batch, time, heads, d]`, which the preceding layer needs.
         let all = self.backward_of(kept, grad).map(|d| d.transpose(1, 2));
         [TchTensor::new(Tensor::cat(&all, 2).transpose(1, 2))]
     }

@@ -19,7 +19,7 @@ pub(super) const MARK: &str = "comparison.txt";
 const FIRST_LINE: &str = "A comparison; `--force` replaces it. Its models:";
 
 /// Makes the directory of a comparison. With `force`, replaces an earlier comparison. Returns an error if the directory
-/// holds anything else, or a comparison of other models.
+/// holds anything else or, without `force`, a comparison of other models or settings.
 pub(super) fn prepare<C: ModelConfig>(
     models: &[(String, RunConfig<C>)],
     corpus: &Corpus,

@@ -18,13 +18,13 @@ use crate::quantity::QUANTITIES;
 
 /// The version of the format. A file of another version is refused.
 const FORMAT: u32 = 2;
-/// The most bytes of a file.
+/// Maximum size of a file, in bytes.
 const MOST_BYTES: usize = 32 << 20;
-/// The most rows of a run that are written.
+/// Maximum number of rows of a run that are written.
 const MOST_ROWS: usize = 64;
-/// The most rows, and the most quantities, of a run that are read.
+/// Maximum number of rows of a run that are read, and maximum number of quantities.
 const MOST_READ: usize = 1000;
-/// The most bytes of a text.
+/// Maximum size of a text, in bytes.
 const MOST_TEXT: usize = 300;
 /// The largest number. Squares of larger numbers may be infinite.
 const MOST: f64 = 1e100;
@@ -148,7 +148,7 @@ fn number(value: f64) -> Option<Number> {
     }
 }
 
-/// Returns the rows to write: the rows with a loss or another drawn value, and the last row. If there are more than
+/// Returns the rows to write: the rows with a loss that charts plot, and the last row. If there are more than
 /// [`MOST_ROWS`], returns rows at equal distances.
 fn thinned(run: &FinishedRun, draws_train_loss: bool) -> Vec<&Row> {
     let Some((last, rest)) = run.rows.split_last() else {
@@ -223,7 +223,7 @@ impl Line {
         hash.to_hex()[..12].to_owned()
     }
 
-    /// Reads the run. The error describes the first value that no trained run has.
+    /// Reads the run. The error describes the first value that is impossible for a trained run.
     fn read(mut self, hosts: &[Host]) -> Result<(Key, FinishedRun), String> {
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if self.key.is_empty() || self.key.len() > MOST_TEXT || !self.key.bytes().all(is_name) {
@@ -248,7 +248,7 @@ impl Line {
         let mut measured = BTreeMap::new();
         for (name, value) in &self.measured {
             let found = finite(value).map_err(of_run)?;
-            // A cross-entropy, a share, or a cost.
+            // Accuracies are shares. Losses and costs are not negative.
             let is_possible = match name.as_str() {
                 name if name.ends_with("_accuracy") => (0.0..=1.0).contains(&found),
                 name if QUANTITIES.contains(&name) => found >= 0.0,
@@ -463,7 +463,7 @@ impl FinishedFile {
         if head.format != FORMAT {
             let format = head.format;
             return Err(damaged(&format!(
-                "has the format {format}, and this program reads {FORMAT}"
+                "has the format {format}, but this program reads {FORMAT}"
             )));
         }
         if head.experiment != name {
@@ -529,8 +529,8 @@ impl FinishedFile {
             true => Ok(()),
             false => Err(Error::Finished {
                 path: path.to_owned(),
-                problem: "holds no results of this experiment, which `--publish` would write there; move it, or publish to \
-                          another directory"
+                problem: "holds no results of this experiment, so `--publish` does not replace it; move it, or publish \
+                          to another directory"
                     .into(),
             }),
         }

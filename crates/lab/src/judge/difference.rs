@@ -30,8 +30,8 @@ pub(super) fn pairs<'a>(
     }
 }
 
-/// Whether the quantity follows from the config. Tokens and FLOPs do, unless a curriculum sets the length of samples by
-/// the progress of training.
+/// Whether the quantity follows from the config. Tokens and FLOPs do, unless a curriculum sets the length of sequences
+/// by the progress of training.
 pub(super) fn is_counted(observations: &[&Observation], quantity: &str) -> bool {
     let mut levels = observations.iter().filter_map(|found| found.get("level"));
     matches!(quantity, "tokens" | "flops") && levels.next().is_none()
@@ -96,7 +96,7 @@ struct Difference {
 }
 
 impl Difference {
-    /// Pairs the observations of two runs.
+    /// Finds the difference between two runs, paired by seed.
     fn of(
         observations: &[Observation],
         quantities: (&str, &str),

@@ -130,7 +130,7 @@ fn between(points: &[(f64, f64)], x: f64) -> Option<f64> {
 /// Tests whether `quantity` falls along `line` as `along` grows, by its slope and from each size to the next.
 pub(super) fn falls(observations: &[Observation], test: &Falls) -> Found {
     let (seeds, is_exact) = points(observations, &test.line, (&test.along, &test.quantity))?;
-    // The fall of the quantity per doubling, and the number of steps between runs that lower it.
+    // The fall of the quantity per doubling, the number of steps from one size to the next, and how many lower it.
     let (mut slopes, mut steps, mut down) = (Vec::new(), 0, 0);
     for points in seeds.values() {
         steps += points.len().saturating_sub(1);

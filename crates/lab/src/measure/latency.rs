@@ -34,7 +34,7 @@ pub(super) fn measure<C: ModelConfig>(
 
 /// Number of prompts that are read, each with a new cache.
 const PROMPTS: usize = 12;
-/// The most tokens that are read one by one.
+/// Maximum number of tokens that are read one by one.
 const MOST_TOKENS: usize = 96;
 
 struct Latency<'a, C> {

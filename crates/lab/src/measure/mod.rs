@@ -1,4 +1,4 @@
-//! Measurements of single experiments, without training.
+//! Measurements that belong to one experiment each, without training.
 
 mod formulas;
 mod latency;
@@ -74,7 +74,7 @@ impl Measure {
     }
 }
 
-/// Quantities with these names, in the order of the names.
+/// Returns `values` as quantities with these `names`, which have the same order.
 fn quantities<const N: usize>(names: &[&str], values: [f64; N]) -> Quantities {
     let names = names.iter().map(|&name| name.to_owned());
     names.zip(values).collect()

@@ -42,7 +42,7 @@ fn corpus(setting: &Setting, tokens: usize) -> Result<Vec<u32>, Error> {
     let corpus = open_corpus(&data, &Interrupter::new())?;
     let text = corpus.train.text().filter(|text| text.len() >= tokens);
     let text = text.ok_or_else(|| {
-        let problem = format!("is no text of at least {tokens} tokens; take a longer one");
+        let problem = format!("is not a text of at least {tokens} tokens; give a longer one");
         ConfigError::new("--data", problem)
     })?;
     let mut read = Vec::new();
@@ -65,7 +65,7 @@ fn unique_sequences(corpus: &[u32], longest: usize) -> usize {
 
 /// The starts of all suffixes of `corpus`, sorted by suffix.
 fn sorted_suffixes(corpus: &[u32]) -> Vec<usize> {
-    // As bytes, the highest first, suffixes sort like the tokens.
+    // As big-endian bytes, suffixes sort like the tokens.
     let bytes: Vec<u8> = corpus.iter().flat_map(|id| id.to_be_bytes()).collect();
     let (_, sorted) = divsufsort::sort(&bytes).into_parts();
     let starts = sorted.into_iter().map(|start| start as usize);

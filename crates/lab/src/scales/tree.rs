@@ -21,7 +21,7 @@ pub(super) enum Value<'a> {
     List(Vec<Value<'a>>),
     /// `Name(field: …)` or `(field: …)`.
     Fields(Fields<'a>),
-    /// Any value.
+    /// Any value as text, before it is opened.
     Text(&'a str),
     /// The new name of a run, and the text that the file has in its place.
     Renamed(&'a str, &'a str),

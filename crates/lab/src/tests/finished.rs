@@ -114,7 +114,7 @@ fn a_file_with_any_other_byte_is_an_error_or_has_finite_numbers() {
     let (text, _) = file(rows, true);
     let mut read_anyway = 0;
     for at in 0..text.len() {
-        // Two of these bytes, different ones for each place.
+        // Two of these bytes, different ones for each position.
         let others = [b'9', b'-', b'e', b'"', b'[', b'}', b',', 0x1b, 0xff];
         for byte in [others[at % 9], others[at * 2 % 9]] {
             let mut bytes = text.clone().into_bytes();

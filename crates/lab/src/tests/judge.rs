@@ -95,7 +95,7 @@ fn an_interval_excludes_or_includes_the_difference_that_the_paper_reports() {
         let (_, because) = judge(lower("new", "old"), &reporting("valid_loss", new, 3.0));
         assert!(because.ends_with(&format!("; {ends}")), "{because}");
     }
-    // Seconds of another machine do not compare.
+    // Seconds on different machines are not comparable.
     let seconds = Test::Lower(Compared {
         quantity: "seconds".into(),
         run: "new".into(),
@@ -292,7 +292,7 @@ fn a_run_is_as_good_as_another_if_the_interval_ends_within_the_tolerance() {
     assert!(because.ends_with("; tolerance 0.0300"), "{because}");
     let expected = "0.0000 ± 0.0248 against old, tolerance 0.0300";
     assert_eq!(margin(test("new", "old", 0.03), &found).unwrap(), expected);
-    // Better by more than the tolerance holds too, and worse by more does not.
+    // A claim also holds for a run that is better by more than the tolerance, but not for one that is worse by more.
     found.extend(seeds("best", "valid_loss", &[0.5, 1.5, 2.51]));
     assert_eq!(judge(test("best", "old", 0.03), &found).0, Verdict::Holds);
     let (verdict, _) = judge(test("old", "best", 0.03), &found);
@@ -494,7 +494,7 @@ fn a_missing_seed_does_not_matter_to_counts() {
         found[0].quantities.insert("valid_loss".into(), 2.0);
         found
     };
-    // Each run lacks another seed.
+    // Each run lacks a different seed.
     let found = [of("a", 1, 300.0), of("b", 2, 400.0)].concat();
     let planned = ["a", "b"].map(|name| Planned {
         name,

@@ -126,11 +126,11 @@ fn what_an_experiment_refers_to_must_be_there() {
             r#""model.width, ""#,
             "`vary.field`: of `wide` is `model.width, `, with an empty path",
         ),
-        ("seeds: [1, 2]", "seeds: [2, 2]", "`seeds`: has 2 twice"),
+        ("seeds: [1, 2]", "seeds: [2, 2]", "`seeds` has 2 twice"),
         (
             "seeds: [1, 2]",
             "seeds: []",
-            "`seeds`: is empty; give at least one",
+            "`seeds` is empty; give at least one",
         ),
         ("seeds: [2]", "seeds: [3]", "`later` has 3"),
         (
@@ -141,7 +141,7 @@ fn what_an_experiment_refers_to_must_be_there() {
         (
             "seeds: [1, 2],",
             "seeds: [1, 2], measure: RmtVariance,",
-            "`measure`: is given without `count`",
+            "`measure` is given without `count`",
         ),
         (
             r#""train.batch=2""#,

@@ -101,7 +101,7 @@ fn errors_have_the_place_in_the_file() {
             "large: None",
             "lerge: None",
             "small",
-            "`lerge` is not a scale of the experiment, which are small, large",
+            "`lerge` is not a scale of the experiment; the scales are small, large",
         ),
         (
             "scales: (small: None)",
@@ -128,7 +128,7 @@ fn errors_have_the_place_in_the_file() {
         let is_there = says.is_empty() || error.starts_with(&format!("file.ron:{line}:"));
         assert!(is_there && error.contains(says), "{line} {says}: {error}");
     }
-    // The place is exact to the character.
+    // The position is exact to the character.
     let (error, _) = error("steps: 3", "steps: many", "small");
     assert!(error.starts_with("file.ron:24:40: "), "{error}");
 }
@@ -259,7 +259,7 @@ fn a_scale_that_the_file_lacks_names_those_that_it_has() {
     let error = |text: &str, scale| at(text, Some(scale)).unwrap_err().to_string();
     assert_eq!(
         error(FILE, "larger"),
-        "`--scale larger`: is not a scale of the experiment (did you mean `large`?); give one of small, large"
+        "`--scale larger` is not a scale of the experiment (did you mean `large`?); give one of small, large"
     );
     let none = error("(title: \"\", runs: [], columns: [])", "large");
     assert!(none.contains("the file has no scales"), "{none}");

@@ -190,7 +190,7 @@ fn a_pool_can_be_moved() {
     std::fs::rename(&here, &there).unwrap();
     let mut after = run_small(&there);
     assert_eq!(after.missing, []);
-    // Only the places of the runs differ.
+    // Only the directories of the runs differ.
     for (after, before) in after.observations.iter_mut().zip(&before.observations) {
         let place = after.directory.as_ref().unwrap();
         assert!(place.starts_with(&there), "{place:?}");

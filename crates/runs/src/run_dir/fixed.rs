@@ -81,13 +81,13 @@ impl Fixed {
         let path = run.join(self.name);
         let shown = path.display();
         let note = match fs::symlink_metadata(&path) {
-            Err(_) => format!("{shown} has vanished while the run trains; it was written again"),
+            Err(_) => format!("{shown} vanished while the run was training; it was written again"),
             Ok(there) if there.is_file() && self.is_content_of(&path) => return Ok(None),
             Ok(_) => {
                 let moved = move_away(&path)?;
                 format!(
-                    "{shown} was changed by another program while the run trains; it was written again, and what stood \
-                     there is now {}",
+                    "{shown} was changed by another program while the run was training; it was written again, and what \
+                     stood there is now {}",
                     moved.display()
                 )
             }

@@ -26,7 +26,7 @@ pub fn is_free(path: &Path) -> Result<bool, Error> {
         Ok(entries) => entries,
         Err(error) => match (error.kind(), fs::symlink_metadata(path)) {
             (ErrorKind::NotFound, Err(_)) => {
-                // A link to nothing in the path has its own error.
+                // A broken link in the path has its own error.
                 is_there(path)?;
                 return Ok(true);
             }
@@ -131,7 +131,7 @@ fn check_own(run: &Path) -> Result<(), Error> {
         Some(other) => Err(Error::NoRun {
             path: run.into(),
             problem: format!(
-                "is not deleted, because {} is not of a run; move it away",
+                "is not deleted, because {} is not part of a run; move it away",
                 other.display()
             ),
         }),

@@ -31,7 +31,7 @@ pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
         }
         let problem = match is_there(path)? {
             true if path.join("config.json").is_file() => format!(
-                "has no {CONFIG}, but the config.json of an exported model; make a run of it by `residual-zoo import`"
+                "has no {CONFIG}, but the config.json of an exported model; make a run of it with `residual-zoo import`"
             ),
             true if path.join(HISTORY).is_file() => {
                 format!("has lost its {CONFIG}; restore it, for instance from a backup")
@@ -74,7 +74,7 @@ fn is_own_config(path: &Path) -> bool {
 pub fn not_trained(path: &Path) -> String {
     let file = one_line(path.display());
     format!(
-        "is a run file; train it first by `residual-zoo train {file} --run DIR`, and give that DIR"
+        "is a run file; train it first with `residual-zoo train {file} --run DIR`, and give that DIR"
     )
 }
 
@@ -91,7 +91,7 @@ pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
     read.map_err(|error| tokenizer_error(path, error))
 }
 
-/// Makes the error of a tokenizer that cannot be read, for the run in `run`. Returns a stop by the user unchanged.
+/// Returns the error for a tokenizer that cannot be read, for the run in `run`. Returns a stop by the user unchanged.
 pub fn tokenizer_error(run: &Path, error: DataError) -> Error {
     let problem = match error {
         error if error.is_stop() => return error.into(),
@@ -101,8 +101,8 @@ pub fn tokenizer_error(run: &Path, error: DataError) -> Error {
     wrong_tokenizer(run, &problem)
 }
 
-/// Makes the error of a `problem` with the tokenizer of the run in `run`. The remedy says how to restore the tokenizer,
-/// according to the config and the history of the run.
+/// Returns the error for a `problem` with the tokenizer of the run in `run`. The remedy says how to restore the
+/// tokenizer, according to the config and the history of the run.
 pub fn wrong_tokenizer(run: &Path, problem: &str) -> Error {
     /// The part of a config that says where its tokenizer comes from.
     #[derive(Default, Deserialize)]
@@ -142,7 +142,7 @@ pub fn wrong_tokenizer(run: &Path, problem: &str) -> Error {
             parent.display()
         ),
         (_, None, TokenizerConfig::File(file)) if !is_on_hub(file) && !file.exists() => again(
-            &format!("put {} back, from which it was made: ", file.display()),
+            &format!("put back {}, from which it was made; then ", file.display()),
         ),
         _ => again(""),
     };
@@ -209,7 +209,7 @@ pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
         why,
     };
     if let Some(cache) = &data.cache {
-        let why = ", and what is in a cache is trusted";
+        let why = ", and the content of a cache is trusted";
         return Err(outside("data.cache", cache, why));
     }
     if let TokenizerConfig::File(file) = &data.tokenizer
@@ -318,7 +318,7 @@ pub(super) fn rows(path: &Path, bytes: u64) -> Result<Vec<Row>, Error> {
         Some(i) => Err(Error::Checkpoint {
             path: path.into(),
             problem: format!(
-                "line {}: its step is not after that of the line before; delete one of them",
+                "line {}: its step is not after the step of the line before; delete one of the two lines",
                 i + 2
             ),
         }),

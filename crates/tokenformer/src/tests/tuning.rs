@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Returns a trained model, and the same model as `config` begins to tune it.
+/// Returns a trained model, and the same model at the start of its tuning with `config`.
 fn to_tune(config: &TokenFormerConfig) -> (TokenFormer<B>, TokenFormer<B>) {
     let base = trained(&small());
     let fresh = config.build::<B>(11, &Default::default()).unwrap();
@@ -18,7 +18,7 @@ fn tuning_trains_the_added_pairs_alone() {
         ..small()
     };
     let (base, model) = to_tune(&config);
-    // Sums with more zeros have another order.
+    // The additional zeros change the order of the sums.
     let error = difference(&model, &base);
     assert!(error < 1e-5, "zero keys keep the function: {error}");
     let list = params::list::<B, _>(&model);

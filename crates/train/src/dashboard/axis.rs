@@ -15,7 +15,7 @@ impl ValueAxis {
     /// The axis of finite values from `low` to `high`, with at most about `count` steps.
     pub(super) fn new(low: f64, high: f64, count: usize) -> Self {
         let largest = low.abs().max(high.abs());
-        // Values that hardly differ are drawn as a flat line, so that labels differ in three digits.
+        // Values that hardly differ are drawn as a flat line, so that labels differ within their first three digits.
         let margin = (0.05 * largest - (high - low)).max(0.0) / 2.0;
         let (low, high) = (low - margin, high + margin);
         let (low, high) = if low < high {

@@ -70,7 +70,7 @@ impl Pace {
         }
     }
 
-    /// Time left of the run; `None` before the first step has ended.
+    /// The remaining time of the run; `None` before the first step has ended.
     pub(super) fn left(&self, now: Instant) -> Option<Duration> {
         let (step, last) = self.last?;
         let steps = self.total.saturating_sub(step) as f64;
@@ -78,7 +78,7 @@ impl Pace {
         Some(left.saturating_sub(now.saturating_duration_since(last)))
     }
 
-    /// Time left of the run and the later ones; `None` without later runs, or before the first step has ended.
+    /// The remaining time of the run and the later runs; `None` without later runs, or before the first step has ended.
     pub(super) fn left_of_all(&self, now: Instant) -> Option<Duration> {
         let others = scaled(self.per_step()?, self.total as f64 * self.to_come);
         let left = self.left(now)?;

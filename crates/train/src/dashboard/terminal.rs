@@ -49,7 +49,7 @@ static SCREENS: AtomicUsize = AtomicUsize::new(0);
 struct Shown {
     state: State,
     stop: Interrupter,
-    /// Whether the state changed since it was drawn.
+    /// Whether the state has changed since it was drawn.
     changed: bool,
 }
 

@@ -357,7 +357,7 @@ fn legend(curve: &Curve, of: Unit) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Draws labels of steps under their places, from `first` at the left end to `last` at the right end.
+/// Draws labels of steps under their positions, from `first` at the left end to `last` at the right end.
 fn draw_steps(frame: &mut Frame, area: Rect, first: f64, last: f64) {
     let mut free = area.x;
     for (step, label) in step_ticks(first, last, area.width as usize / 12) {
