@@ -243,7 +243,7 @@ pub const PAPERS: [Paper; 5] = [
             ),
             (
                 "mhc_depth",
-                "mHC has a lower loss than the plain residual, 12 layers",
+                "primary: mHC has a lower loss than the plain residual, 12 layers",
             ),
             ("deep_norm", "DeepNorm has a lower loss than post-norm"),
             ("deep_norm", "ReZero has a lower loss than post-norm"),
