@@ -194,7 +194,7 @@ fn bad_tasks_are_named_with_their_line() {
         ("GOOD\n{\"goal\": 1}", ["line 2", "`goal` is not a text"]),
         (
             r#"{"goal": "a", "sol1": "b", "sol2": "c", "label": 2}"#,
-            ["line 1", "there are 2"],
+            ["line 1", "the number of choices is 2"],
         ),
         (
             r#"{"goal": "a", "sol1": "b", "sol2": "c", "label": -1}"#,

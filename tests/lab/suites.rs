@@ -461,7 +461,7 @@ fn reports_of_other_experiments_are_kept() {
         (file("c2/ok-small-only.ron", "Third", ""), "ok-small-only"),
     ] {
         let whose = format!(
-            "out/{report}: holds the report of another experiment, \"First\" (experiment ok, scale small)"
+            "out/{report} holds the report of another experiment, \"First\" (experiment ok, scale small)"
         );
         let remedy = "rename the file of this one, delete that directory, or choose another place with `--runs DIR`";
         for options in [&[][..], &["--force"]] {
@@ -497,7 +497,7 @@ fn the_file_that_is_not_of_a_report_is_named() {
     fails(
         &mut experiment(),
         2,
-        &["out/ok/notes: is a link or something else"],
+        &["out/ok/notes is a link or something else"],
     );
     fs::remove_dir(report.join("notes")).unwrap();
     fs::remove_dir_all(&report).unwrap();

@@ -215,7 +215,7 @@ fn a_run_in_place_of_a_file_is_named() {
     fails(
         zoo("generate").arg(scratch.path("none")),
         2,
-        &["none: does not exist"],
+        &["none does not exist"],
     );
 }
 

@@ -520,7 +520,7 @@ fn every_command_notes_a_warm_up_that_takes_all_steps_once() {
     }
     let mut sweep = outside(&scratch, "sweep");
     sweep.args(["gpt2/smoke", "--over", "train.steps=9,11"]);
-    let some = note(10).replace("warm-up", "warm-up of gpt2-smoke, steps 9");
+    let some = note(10).replace("warm-up", "warm-up of `gpt2-smoke, steps 9`");
     assert!(ok(&mut sweep).contains(&some));
 }
 

@@ -221,7 +221,7 @@ fn every_command_says_where_a_lost_tokenizer_is_found_again() {
         "train of-file/config.ron",
     ] {
         let says = [
-            "of-file/tokenizer.json: cannot be read",
+            "of-file/tokenizer.json cannot be read",
             "and put back tok.json",
         ];
         fails(&mut words(command), 2, &says);
@@ -244,7 +244,7 @@ fn another_tokenizer_is_refused_and_a_lost_one_is_written_again() {
             fails(
                 command.args(["--set", "train.steps=14"]),
                 2,
-                &["tokenizer.json: ", "restore it, or delete it"],
+                &["tokenizer.json ", "restore it, or delete it"],
             );
         }
     }

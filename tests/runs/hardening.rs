@@ -159,7 +159,7 @@ fn linked_reports_are_refused_and_linked_measurements_replaced() {
         let (page, aside) = (runs.join(page), scratch.path("aside"));
         fs::rename(&page, &aside).unwrap();
         symlink(&precious, &page).unwrap();
-        let says = format!("{}: is a link or something else", page.display());
+        let says = format!("{} is a link or something else", page.display());
         fails(&mut experiment, 2, &[&says, "`--runs DIR`"]);
         fs::rename(&aside, &page).unwrap();
     }
@@ -530,14 +530,14 @@ fn training_again_deletes_runs_but_no_other_files() {
     for place in [".", "checkpoints", step] {
         let notes = runs[3].join(place).join("notes.partial");
         fs::write(&notes, "mine").unwrap();
-        fails(&mut command, 2, &["notes.partial", "not of a run"]);
+        fails(&mut command, 2, &["notes.partial", "not part of a run"]);
         assert!(runs.iter().all(|run| run.join("config.ron").exists()));
         fs::remove_file(&notes).unwrap();
     }
     // A directory that stood in the way of a checkpoint.
     let moved = runs[3].join("checkpoints/moved-step-00000040");
     fs::create_dir(&moved).unwrap();
-    let says = ["moved-step-00000040", "not of a run"];
+    let says = ["moved-step-00000040", "not part of a run"];
     fails(&mut command, 2, &says);
     fs::remove_dir(&moved).unwrap();
     ok(&mut command);

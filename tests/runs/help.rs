@@ -56,7 +56,11 @@ fn list_describes_kinds_and_searches() {
     fails(
         zoo("list").arg("shakespere"),
         2,
-        &["shakespere", "in no name", "residual-zoo list"],
+        &[
+            "shakespere",
+            "does not occur in any name",
+            "residual-zoo list",
+        ],
     );
     let run_files = builtin::run_files().collect::<Vec<_>>();
     assert!(run_files.len() > 20);

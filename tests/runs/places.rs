@@ -124,7 +124,7 @@ fn what_stands_in_the_place_of_a_config_is_named() {
                 true => "replace it with a copy",
                 false => "move it away",
             };
-            fails(command, 2, &["config.ron: is not a regular file", remedy]);
+            fails(command, 2, &["config.ron is not a regular file", remedy]);
         }
         if path.is_dir() {
             fs::remove_dir(&path).unwrap();
@@ -170,11 +170,11 @@ fn a_curve_with_lost_rows_is_drawn_with_a_note() {
         &["has lost its metrics.jsonl; restore it"],
     );
     symlink("metrics.jsonl", &log).unwrap();
-    fails(&mut plotted(), 2, &["metrics.jsonl: is not a regular file"]);
+    fails(&mut plotted(), 2, &["metrics.jsonl is not a regular file"]);
     let card = scratch.path("exported");
     let mut export = zoo("export");
     export.arg(&run_path).arg(&card).args(["--to", "hf"]);
-    fails(&mut export, 2, &["metrics.jsonl: is not a regular file"]);
+    fails(&mut export, 2, &["metrics.jsonl is not a regular file"]);
     fs::remove_file(&log).unwrap();
     fs::write(&log, whole).unwrap();
     assert!(!notes().contains("metrics.jsonl"), "{}", notes());

@@ -84,11 +84,7 @@ fn describe_prints_a_config_that_is_the_same_run() {
     fails(
         outside(&scratch, "describe").arg("gpt2/none"),
         2,
-        &[
-            "gpt2/none",
-            "nor a run file of the zoo",
-            "residual-zoo list",
-        ],
+        &["gpt2/none", "or a run file of the zoo", "residual-zoo list"],
     );
 }
 

@@ -357,11 +357,11 @@ pub enum DataError {
         problem: String,
     },
     /// A setting is invalid.
-    #[error("`{field}`: {problem}")]
+    #[error("`{field}` {problem}")]
     InvalidConfig {
         /// The name of the field in the config.
         field: String,
-        /// The problem, and the allowed values.
+        /// The problem and the allowed values. It begins with a verb, such as "is 0".
         problem: String,
     },
 }
