@@ -25,6 +25,38 @@ fn samples_of_another_kind_are_not_taken_for_those_of_this_one() {
 }
 
 #[test]
+fn samples_of_another_config_or_tokenizer_are_not_kept() {
+    let place = Place::new();
+    let mut run = place.run("run", &zoo::gpt2());
+    let file = root().join("tests/evaluate/tasks/lambada.jsonl");
+    let task = [Task::read(&format!("lambada={}", file.display()), None).unwrap()];
+    let here = options(place.path("here"));
+    evaluated(&run, &task, &here);
+    assert!(evaluated(&run, &task, &here)[0].notes[0].contains("scored before"));
+    let config = run.config.clone();
+    run.config = config.clone().set(&["model.norm_eps=0.5".into()]).unwrap();
+    let edited = &evaluated(&run, &task, &here)[0];
+    assert!(
+        edited.notes[0].contains("samples_lambada.before-"),
+        "{:?}",
+        edited.notes
+    );
+    run.config = config;
+    evaluated(&run, &task, &here);
+    run.tokenizer = run
+        .tokenizer
+        .clone()
+        .padded(run.tokenizer.vocab_size() + 1)
+        .unwrap();
+    let padded = &evaluated(&run, &task, &here)[0];
+    assert!(
+        padded.notes[0].contains("samples_lambada.before-"),
+        "{:?}",
+        padded.notes
+    );
+}
+
+#[test]
 fn damaged_samples_are_scored_again() {
     let (place, tasks) = (Place::new(), tasks());
     let run = place.run("run", &zoo::gpt2());

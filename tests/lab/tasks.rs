@@ -172,6 +172,46 @@ fn tasks_that_do_not_fit_are_refused_before_training() {
     }
 }
 
+/// `--force` deletes runs only if the others can take their place.
+#[test]
+fn a_command_that_cannot_begin_deletes_no_runs_and_no_report() {
+    let scratch = Scratch::new();
+    let (file, runs) = (experiment(&scratch), scratch.path("runs"));
+    let command = |arguments: &[&str]| {
+        let mut command = zoo("experiment");
+        command.arg(&file).arg("--runs").arg(&runs).args(arguments);
+        command
+    };
+    ok(&mut command(&[]));
+    let report = fs::read(runs.join("two/report.html")).unwrap();
+    let tasks = root().join("tests/evaluate/tasks/hellaswag.jsonl");
+    let tasks = fs::read_to_string(tasks).unwrap();
+    let mut long: Value = serde_json::from_str(tasks.lines().next().unwrap()).unwrap();
+    long["endings"][0] = "a long ending ".repeat(30).into();
+    let long = scratch.file("long.jsonl", long.to_string());
+    let long = format!("endings={}", long.display());
+    for arguments in [
+        &["--force", "--task", &long][..],
+        &["--force", "--jobs", "2", "--task", &long],
+        &["--force", "--peak-tflops", "nan"],
+        &["--gpu", "0"],
+    ] {
+        let output = command(arguments).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert_eq!(
+            fs::read_dir(runs.join("pool")).unwrap().count(),
+            2,
+            "{said}"
+        );
+        assert_eq!(
+            fs::read(runs.join("two/report.html")).unwrap(),
+            report,
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn published_metrics_are_known_as_long_as_the_task_is_the_same() {
     let scratch = Scratch::new();

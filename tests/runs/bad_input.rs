@@ -191,7 +191,14 @@ fn what_is_no_config_is_named() {
         "{text}"
     );
     let mut peak = smoke(&scratch.path("run"));
-    fails(peak.args(["--peak-tflops", "0"]), 2, &["peak-tflops"]);
+    let output = peak.args(["--peak-tflops", "0"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("must be a number above 0"), "{text}");
+    // A line break in a path does not make a second line.
+    let mut broken = smoke(&scratch.path("run"));
+    broken.args(["--set", "data.source=Path(\"a\\nb\")"]);
+    fails(&mut broken, 2, &["a\\nb", "does not exist"]);
     let mut bench = zoo("bench");
     bench.args([
         SMOKE,

@@ -219,6 +219,8 @@ fn a_damaged_file_ends_a_run_that_goes_on_when_it_is_restored() {
     };
     let whole = scratch.path("whole");
     ok(&mut train(&file, &whole));
+    // There are fewer classes than shapes, whose images stand in for the files.
+    ok(zoo("describe").arg(&file).arg("--memory"));
     // One thread computes, or reads the next batch, but not both at a time.
     let alone = scratch.path("alone");
     ok(train(&file, &alone).env("RAYON_NUM_THREADS", "1"));

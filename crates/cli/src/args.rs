@@ -266,6 +266,13 @@ pub fn parsed<T: FromStr>(what: &'static str) -> impl Fn(&str) -> Result<T, Stri
     move |text| text.parse().map_err(|_| format!("must be {what}"))
 }
 
+/// Parses an option that must be a finite number above 0.
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok();
+    let number = number.filter(|number: &f64| *number > 0.0 && number.is_finite());
+    number.ok_or_else(|| "must be a number above 0".into())
+}
+
 /// Options of the display.
 #[derive(Args, Debug, Clone)]
 pub struct DisplayArgs {
@@ -273,7 +280,7 @@ pub struct DisplayArgs {
     #[arg(long)]
     pub no_tui: bool,
     /// Peak of the device in TFLOP/s, to show the share in use (MFU) [default: no share is shown]
-    #[arg(long, value_name = "TFLOPS", value_parser = parsed::<f64>("a number"))]
+    #[arg(long, value_name = "TFLOPS", value_parser = positive)]
     pub peak_tflops: Option<f64>,
 }
 

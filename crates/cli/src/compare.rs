@@ -8,6 +8,7 @@ use residual_zoo_runs::RunConfig;
 
 use residual_zoo_lab::{Comparison, Error, Options, REPORT, compare, long_warm_ups};
 
+use crate::experiment::stopped_command;
 use crate::{BackendArgs, DataArgs, DisplayArgs, fitted, print, stop_on_signal, wrapped};
 
 /// Options of a comparison.
@@ -76,7 +77,7 @@ impl CompareArgs {
         let (comparison, failure) = compare(&models, command, &options)?;
         show(&comparison, &directory)?;
         match (comparison.stopped, failure) {
-            (true, _) => Err(Error::stopped()),
+            (true, _) => Err(stopped_command(self.force)),
             (false, failure) => failure.map_or(Ok(()), Err),
         }
     }

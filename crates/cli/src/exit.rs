@@ -34,7 +34,9 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
         return ExitCode::from(stopped_by());
     }
     set_remedies(&mut error);
-    warn(&format!("error: {}", short_numbers(&error.to_string())));
+    // A path may contain a line break.
+    let text = error.to_string().replace('\n', "\\n");
+    warn(&format!("error: {}", short_numbers(&text)));
     ExitCode::from(if fault == Fault::Input { 2 } else { 1 })
 }
 

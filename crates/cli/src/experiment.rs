@@ -32,8 +32,7 @@ pub(crate) use given::check_is_here;
 
 pub use source::{Source, chosen_scale};
 
-/// Whether `directory` has an earlier report, which a command that was stopped before its first result must keep.
-/// Prints a note if it has.
+/// Whether `directory` has an earlier report, which a command without a result must keep. Prints a note if it has.
 ///
 /// # Errors
 ///
@@ -49,6 +48,16 @@ pub(crate) fn keeps_report(directory: &Path) -> Result<bool, Error> {
         print(&line)?;
     }
     Ok(is_kept)
+}
+
+/// Returns the error of a command that the user stopped. With `--force`, a repetition would delete the finished runs.
+pub(crate) fn stopped_command(force: bool) -> Error {
+    match force {
+        true => {
+            DriveError::Stopped("to continue: repeat the command without --force".into()).into()
+        }
+        false => Error::stopped(),
+    }
 }
 
 /// Describes an experiment at its beginning, such as `RMT against a transformer, scale cpu`.
@@ -192,6 +201,9 @@ impl ExperimentArgs {
         self.check_effect(&experiment, &planned)?;
         let (kind, gpu) = self.backend.device()?;
         kind.check_compiled()?;
+        if gpu.is_some() {
+            kind.check_device(gpu)?;
+        }
         if source.is_own && !self.jobs.worker {
             for note in unequal_budgets(&experiment, &planned) {
                 print(&format!("note: {note}"))?;
@@ -270,8 +282,11 @@ impl ExperimentArgs {
         }
         let missing: Vec<String> = outcome.missing.iter().map(Missing::to_string).collect();
         let stopped = outcome.stopped;
-        if stopped && outcome.observations.is_empty() && keeps_report(&self.runs.join(&report))? {
-            return Err(self.stopped());
+        if outcome.observations.is_empty() && keeps_report(&self.runs.join(&report))? {
+            return Err(match stopped {
+                true => stopped_command(self.force),
+                false => Error::Missing { missing },
+            });
         }
         outcome.leave_out(&all, &planned);
         let claims = experiment.verdicts(&all, &outcome.observations);
@@ -279,7 +294,7 @@ impl ExperimentArgs {
         results.look(&self.runs.join(&report), self.force)?;
         self.write(source, &report, &results)?;
         if stopped {
-            return Err(self.stopped());
+            return Err(stopped_command(self.force));
         }
         match missing.is_empty() {
             true => Ok(()),
@@ -330,16 +345,6 @@ impl ExperimentArgs {
                 "would replace `{}`, which is not a page of this experiment; move it, or publish to another directory",
                 page.display()
             )),
-        }
-    }
-
-    /// Returns the error of a command that the user stopped.
-    fn stopped(&self) -> Error {
-        match self.force {
-            true => {
-                DriveError::Stopped("to continue: repeat the command without --force".into()).into()
-            }
-            false => Error::stopped(),
         }
     }
 

@@ -13,7 +13,7 @@ use residual_zoo_lab::{
     check_pages, origin, write_index,
 };
 
-use crate::experiment::{check_is_here, keeps_report};
+use crate::experiment::{check_is_here, keeps_report, stopped_command};
 use crate::{
     BackendArgs, DataArgs, DisplayArgs, JobsArgs, arguments, command, fitted, print, quoted_path,
     refuse_doubled, stop_on_signal, wrapped,
@@ -126,7 +126,7 @@ impl SweepArgs {
         let outcome = outcome?;
         let stopped = outcome.stopped;
         if stopped && outcome.observations.is_empty() && keeps_report(&self.runs.join(&report))? {
-            return Err(Error::stopped());
+            return Err(stopped_command(self.force));
         }
         let mut missing = Vec::new();
         experiment.title = title;
@@ -147,7 +147,7 @@ impl SweepArgs {
         print(&format!("\nreport: {}", directory.join(REPORT).display()))?;
         print(&format!("all reports: {}", self.runs.join(INDEX).display()))?;
         match (stopped, missing.len()) {
-            (true, _) => Err(Error::stopped()),
+            (true, _) => Err(stopped_command(self.force)),
             (false, 0) => Ok(()),
             (false, _) => Err(Error::Missing { missing }),
         }

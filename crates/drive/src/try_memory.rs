@@ -54,8 +54,10 @@ impl<C: ModelConfig> Trial<C> {
                     size,
                     ..ShapesConfig::default()
                 });
+                let classes = images.classes();
                 let mut corpus = open_corpus(&config.data, &Interrupter::new())?;
-                corpus.outputs = outputs;
+                // The labels are those of the shapes.
+                corpus.outputs = outputs.max(classes);
                 Some(corpus)
             }
             _ => {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{ModelConfig, Precision};
-use residual_zoo_data::{Tokenizer, read_file};
+use residual_zoo_data::{Tokenizer, hash_of_parts, read_file};
 use residual_zoo_runs::{Lock, Run, checkpoint, disk};
 use serde_json::{Map, Value, json};
 
@@ -51,6 +51,14 @@ pub struct Results {
 /// While documents are read, both numbers are 0. Returns false to stop the evaluation.
 pub type OnProgress<'a> = &'a mut dyn FnMut(&str, usize, usize) -> bool;
 
+/// Hashes what decides the scores of a run besides its weights: the config of the model, and the tokenizer.
+fn model_blake3<C: ModelConfig>(run: &Run<C>) -> String {
+    let config = json!(run.config.model).to_string();
+    let tokenizer = run.tokenizer.fingerprint();
+    let parts = [config.as_bytes(), tokenizer.as_bytes()];
+    hash_of_parts("residual-zoo-evaluate model v1", &parts).to_string()
+}
+
 /// Evaluates the newest checkpoint of `run` on `tasks`. Writes the samples of each task, and `results.json` in the
 /// layout of `lm_eval`. Results of other tasks with the same weights are kept.
 ///
@@ -67,6 +75,7 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
 ) -> Result<Vec<Results>, Error> {
     let checkpoint = run.checkpoint()?.path;
     let weights = checkpoint::weights_blake3(&checkpoint)?;
+    let model = model_blake3(run);
     disk::create_directories(&options.directory)?;
     let _lock = Lock::take(&options.directory)?;
     let path = options.directory.join("results.json");
@@ -92,6 +101,7 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
             task: task.name.clone(),
             kind: task.kind.name().into(),
             weights_blake3: weights.clone(),
+            model_blake3: model.clone(),
             documents_blake3: task.blake3.clone(),
             stride: requests.stride,
             context: requests.most,

@@ -24,6 +24,9 @@ pub struct Heading {
     pub kind: String,
     /// BLAKE3 of the weights.
     pub weights_blake3: String,
+    /// BLAKE3 of the model's config and of the tokenizer. Files of earlier versions have none.
+    #[serde(default)]
+    pub model_blake3: String,
     /// BLAKE3 of the file of the task.
     pub documents_blake3: String,
     /// Tokens that a window predicts.

@@ -142,6 +142,13 @@ impl<C: ModelConfig> Experiment<C> {
             return error("new_data", "is missing, and there are runs on it");
         }
         for (i, run) in planned.iter().enumerate() {
+            if run.seeds.as_ref().is_some_and(Vec::is_empty) {
+                let problem = format!(
+                    "has none for `{}`; give at least one, or leave `seeds` out",
+                    run.name
+                );
+                return error("seeds", problem);
+            }
             let mut own = run.seeds.iter().flatten();
             if let Some(seed) = own.find(|seed| !self.seeds.contains(seed)) {
                 let problem = format!(

@@ -179,6 +179,7 @@ impl<C: ModelConfig> Experiment<C> {
         options: &Options,
     ) -> Result<(), Error> {
         options.backend.check_device(options.gpu)?;
+        let tasks = tasks::read(self.tasks.iter())?;
         let points = self.sweep.iter().map(|sweep| sweep.runs(planned));
         let points = points.collect::<Result<Vec<_>, _>>()?.concat();
         let is_tuned = self.sweep.as_ref().is_some_and(|sweep| sweep.tuned);
@@ -188,12 +189,15 @@ impl<C: ModelConfig> Experiment<C> {
             .iter()
             .map(|sweep| (&points[..], &sweep.seeds[..]));
         let of_claims = claimed.then_some((of_seeds, &self.seeds[..]));
+        let mut places = Vec::new();
         for (runs, seeds) in of_sweep.chain(of_claims) {
             let corpora = open_data(runs, options)?;
             let corpora: Vec<&Corpus> = corpora.iter().map(|corpus| &**corpus).collect();
-            let pool = Pool::open(options);
-            pool.forget(&pool.runs(runs, seeds, &corpora))?;
+            check_all_tasks(&tasks, runs, &corpora, options)?;
+            places.extend(Pool::open(options).runs(runs, seeds, &corpora));
         }
+        // Nothing is deleted if a run cannot be evaluated.
+        Pool::open(options).forget(&places)?;
         Ok(())
     }
 
@@ -201,18 +205,13 @@ impl<C: ModelConfig> Experiment<C> {
     fn train(&self, planned: &[PlannedRun<C>], options: &Options) -> Result<Outcome, Error> {
         let corpora = open_corpora(planned, options)?;
         let corpora: Vec<&Corpus> = corpora.iter().map(|corpus| &**corpus).collect();
+        // Runs that cannot be evaluated are neither trained nor deleted.
+        let tasks = tasks::read(self.tasks.iter())?;
+        check_all_tasks(&tasks, planned, &corpora, options)?;
         if options.force {
             options.backend.check_device(options.gpu)?;
             let pool = Pool::open(options);
             pool.forget(&pool.runs(planned, &self.seeds, &corpora))?;
-        }
-        let tasks = tasks::read(self.tasks.iter())?;
-        // Runs that cannot be evaluated are not trained.
-        let stop = options.stop_of_opening();
-        for (run, corpus) in planned.iter().zip(&corpora) {
-            if let Some(config) = &run.config {
-                check_tasks(&tasks, config, corpus, || !stop.should_stop())?;
-            }
         }
         let outcome = train_runs(planned, &self.seeds, &corpora, Goal::Whole(&tasks), options);
         Ok(Outcome {
@@ -253,6 +252,22 @@ impl<C: ModelConfig> Experiment<C> {
         }
         Ok(observations)
     }
+}
+
+/// Checks that all runs can be evaluated on `tasks`.
+fn check_all_tasks<C: ModelConfig>(
+    tasks: &[Task],
+    runs: &[PlannedRun<C>],
+    corpora: &[&Corpus],
+    options: &Options,
+) -> Result<(), Error> {
+    let stop = options.stop_of_opening();
+    for (run, corpus) in runs.iter().zip(corpora) {
+        if let Some(config) = &run.config {
+            check_tasks(tasks, config, corpus, || !stop.should_stop())?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks that a run can be evaluated on `tasks`.

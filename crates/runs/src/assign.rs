@@ -8,7 +8,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 use serde_path_to_error::Segment;
 
-use self::value::parse;
+use self::value::{is_string, parse};
 use crate::wording::{NAMES, in_plain_words, of_composition, of_unknown_name, unknown};
 use crate::{Error, RunConfig};
 
@@ -57,11 +57,11 @@ impl<M: ModelConfig> RunConfig<M> {
         Self::complete(&mut tree, path)?;
         let field = find(&mut tree, path)?;
         let value = match (&*field, parse(value)) {
-            // Text, such as a path, may have any form.
+            // Text, such as a path, may have any form. In quotes, it must be a string of RON.
             (
                 Value::String(_),
                 Ok(Value::Number(_) | Value::Bool(_) | Value::Array(_)) | Err(_),
-            ) => Value::String(value.into()),
+            ) if !is_string(value) => Value::String(value.into()),
             (_, value) => value?,
         };
         let (before, given) = (std::mem::replace(field, value.clone()), value);

@@ -133,6 +133,7 @@ fn what_an_experiment_refers_to_must_be_there() {
             "`seeds` is empty; give at least one",
         ),
         ("seeds: [2]", "seeds: [3]", "`later` has 3"),
+        ("seeds: [2]", "seeds: []", "`seeds` has none for `later`"),
         (
             r#"model: (n_layer: 1), after"#,
             r#"on_new_data: true, model: (n_layer: 1), after"#,

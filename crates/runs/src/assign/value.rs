@@ -39,7 +39,7 @@ impl Ron<'_> {
         let value = match self.text.chars().next() {
             Some('[') => self.list('[', ']').map(Value::Array),
             Some('(') => self.fields(),
-            Some('"') => self.string(),
+            _ if is_string(self.text) => self.string(),
             Some(c) if c.is_alphabetic() || c == '_' => self.named(),
             Some(_) => self.number(),
             None => Err("a value is missing".into()),
@@ -106,12 +106,14 @@ impl Ron<'_> {
         Ok(values)
     }
 
-    /// Parses a string, which has the same form in RON and JSON.
+    /// Parses a string with the escapes of RON, or a raw string.
     fn string(&mut self) -> Result<Value, String> {
-        let mut values = serde_json::Deserializer::from_str(self.text).into_iter::<String>();
-        let value = values.next().and_then(Result::ok);
+        let value = literal(self.text).and_then(|end| {
+            let (literal, rest) = self.text.split_at(end);
+            self.text = rest;
+            ron::from_str(literal).ok()
+        });
         let value = value.ok_or("a string does not end, or has an invalid escape")?;
-        self.text = &self.text[values.byte_offset()..];
         Ok(Value::String(value))
     }
 
@@ -165,6 +167,29 @@ impl Ron<'_> {
     }
 }
 
+/// Whether `text` begins with a string, such as `"a"`, `r"a"` or `r#"a"#`.
+pub(super) fn is_string(text: &str) -> bool {
+    let raw = text.strip_prefix('r').unwrap_or("");
+    text.starts_with('"') || raw.trim_start_matches('#').starts_with('"')
+}
+
+/// Returns the length of the string at the beginning of `text`, with its quotes; `None` if it does not end.
+fn literal(text: &str) -> Option<usize> {
+    if let Some(raw) = text.strip_prefix('r') {
+        let hashes = raw.len() - raw.trim_start_matches('#').len();
+        let end = format!("\"{}", &raw[..hashes]);
+        let inside = 1 + hashes + 1;
+        return Some(inside + text[inside..].find(&end)? + end.len());
+    }
+    let mut escaped = false;
+    let end = text.char_indices().skip(1).find(|(_, c)| {
+        let ends = *c == '"' && !escaped;
+        escaped = *c == '\\' && !escaped;
+        ends
+    });
+    end.map(|(at, _)| at + 1)
+}
+
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
@@ -190,6 +215,9 @@ mod tests {
             ("my-text.txt", json!("my-text.txt")),
             ("texts/a b.txt", json!("texts/a b.txt")),
             ("\"(x)\"", json!("(x)")),
+            (r#""a\x41\u{1b}\'\"\n""#, json!("aA\u{1b}'\"\n")),
+            (r##"r#"a"\n"#"##, json!("a\"\\n")),
+            (r#"Path(r"x")"#, json!({"Path": "x"})),
             ("[1, 2,]", json!([1, 2])),
             ("(block: 16)", json!({"block": 16})),
             ("Synthetic()", json!({"Synthetic": {}})),
@@ -219,6 +247,7 @@ mod tests {
             ("[1e999]", "`1e999` is not a value"),
             ("(a: )", "a value is missing before `)`"),
             ("[\"a]", "a string does not end, or has an invalid escape"),
+            (r#""\q""#, "a string does not end, or has an invalid escape"),
         ] {
             assert_eq!(parse(text).unwrap_err(), problem, "{text}");
         }
