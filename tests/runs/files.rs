@@ -200,7 +200,7 @@ fn every_command_says_where_a_lost_tokenizer_is_found_again() {
                 "serve R",
                 "export --to hf R e",
             ] {
-                let problem = format!("{run}/tokenizer.json: {damage}");
+                let problem = format!("{run}/tokenizer.json {damage}");
                 let mut command = words(&command.replace('R', run));
                 fails(&mut command, 2, &[&problem, "restore it, or ", &again]);
             }
