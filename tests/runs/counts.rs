@@ -314,7 +314,7 @@ fn an_experiment_has_at_most_1000_seeds() {
     let seeds: Vec<String> = (1..=1001).map(|seed| seed.to_string()).collect();
     let file = scratch.file(
         "seeds.ron",
-        &format!(
+        format!(
             "(title: \"t\", seeds: [{}], data: (source: Synthetic(tokens: 3000)), columns: [\"valid_loss\"], \
              runs: [(name: \"a\", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 8))])",
             seeds.join(", ")
