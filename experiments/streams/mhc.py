@@ -150,7 +150,7 @@ def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("text")
     options.add_argument("--layers", type=int, default=12)
-    options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--seeds", type=int, default=3, choices=range(1, 11), metavar="1 to 10")
     options.add_argument("--rate", type=float, nargs=2, default=[1.2e-2, 1.2e-2], metavar=("PLAIN", "MHC"))
     options = options.parse_args()
     text = open(options.text, encoding="utf-8").read()
@@ -168,7 +168,7 @@ def main():
     if len(differences) > 1:
         mean, spread = statistics.mean(differences), statistics.stdev(differences)
         # Student's t for a 95 % interval.
-        t = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}.get(len(differences), 2.0)
+        t = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262][len(differences) - 2]
         print(f"mHC minus plain: {mean:+.4f} ± {t * spread / math.sqrt(len(differences)):.4f}")
 
 

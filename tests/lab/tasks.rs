@@ -213,6 +213,26 @@ fn a_command_that_cannot_begin_deletes_no_runs_and_no_report() {
 }
 
 #[test]
+fn a_command_whose_runs_all_fail_keeps_the_earlier_report() {
+    let scratch = Scratch::new();
+    let (file, runs) = (experiment(&scratch), scratch.path("runs"));
+    let command = |arguments: &[&str]| {
+        let mut command = zoo("experiment");
+        command.arg(&file).arg("--runs").arg(&runs).args(arguments);
+        command
+    };
+    ok(&mut command(&[]));
+    let report = fs::read(runs.join("two/report.html")).unwrap();
+    let rate = ["--set", "train.learning_rate=1e30"];
+    let output = command(&[&rate[..], &["--set", "train.max_skipped=1"]].concat()).output();
+    let output = output.unwrap();
+    let (said, shown) = (text(&output.stderr), text(&output.stdout));
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(shown.contains("the earlier report stays"), "{shown}{said}");
+    assert_eq!(fs::read(runs.join("two/report.html")).unwrap(), report);
+}
+
+#[test]
 fn published_metrics_are_known_as_long_as_the_task_is_the_same() {
     let scratch = Scratch::new();
     let file = experiment(&scratch);

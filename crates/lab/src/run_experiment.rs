@@ -171,7 +171,8 @@ impl<C: ModelConfig> Experiment<C> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the data cannot be opened, the device is missing, or a run cannot be deleted.
+    /// Returns an error if the data or the tasks cannot be opened, the device is missing, or a run cannot be evaluated on
+    /// the tasks; nothing is deleted then. Also returns an error if a run cannot be deleted.
     pub fn forget(
         &self,
         planned: &[PlannedRun<C>],

@@ -265,8 +265,8 @@ pub const PAPERS: [Paper; 5] = [
             "With 12 layers, dynamic hyper-connections end 0.031 ± 0.022 below the plain residual: undecided\n  \
              after the correction. Without √n, they end 0.052 ± 0.016 below it.",
             "With 12 layers and the initial values of Megatron-LM, mHC ends 0.032 ± 0.014 below the plain\n  \
-             residual. With b_res = −8 initially, which hardly mixes the streams, it could not be\n  \
-             distinguished from it.",
+             residual. The difference from mHC with b_res = −8, which hardly mixes the streams at first,\n  \
+             is undecided: 0.014 ± 0.029.",
             "With 4 layers, no form can be distinguished from the plain residual.",
             "With 32 layers, post-norm still trains if its learning rate is small. DeepNorm trains at two and\n  \
              four times that learning rate, where most seeds of post-norm fail.",

@@ -108,6 +108,25 @@ fn workers_end_with_the_process_that_started_them() {
     wait_for(&pool, 0);
 }
 
+/// With `--force`, a repetition would delete what is finished.
+#[cfg(unix)]
+#[test]
+fn a_stopped_sweep_with_force_is_continued_without_it() {
+    let scratch = Scratch::new();
+    let file = small(&scratch);
+    let options = ["--over", RATES, "--force", "--set", "train.steps=100000000"];
+    let mut command = sweep(&scratch, &file, &options);
+    let process = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let process = process.spawn().unwrap();
+    wait_for(&scratch.path("out").join("pool"), 1);
+    signal(&process, "-INT");
+    let output = end(process);
+    assert_eq!(output.status.code(), stopped_by("-INT"));
+    let said = text(&output.stderr);
+    let advice = "to continue: repeat the command without --force\n";
+    assert!(said.ends_with(advice), "{said}");
+}
+
 #[cfg(unix)]
 #[test]
 fn a_stop_of_several_processes_says_how_to_continue() {
