@@ -267,8 +267,8 @@ fn configs_of_earlier_versions_keep_their_initial_values() {
     for (before, now) in [
         ("Hyper(root_n: true)", "root_n: Multiply,"),
         ("Hyper(root_n: false)", "root_n: Omit,"),
-        ("Hyper()", "root_n: Multiply,"),
-        ("Hyper(root_n: Divide)", "root_n: Divide,"),
+        ("Hyper()", "root_n: Divide,"),
+        ("Hyper(root_n: Multiply)", "root_n: Multiply,"),
         ("Mhc(b_res: -8.0)", "start: Identity(-8.0),"),
         ("Mhc(b_res: -3)", "start: Identity(-3.0),"),
         ("Mhc()", "start: Uniform,"),

@@ -9,7 +9,7 @@
 //! Initially, B = 1, A_r = I, A_m is 1 for stream i mod n, W = 0 and s = 0.01. The streams then stay equal, and the
 //! model is the plain one, up to the ε of the final norm. Weight decay applies to the W, but not to A and B.
 //!
-//! The initial projections to the stream are multiplied by √n, or divided by it ([`RootN`]).
+//! The initial projections to the stream are divided by √n, or multiplied by it ([`RootN`]).
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::tanh;
@@ -96,9 +96,9 @@ impl<B: Backend> Connection<B> for Hyper<B> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RootN {
     /// 1/√n, which serves that purpose. Other implementations divide too.
+    #[default]
     Divide,
     /// √n, another reading of the sentence.
-    #[default]
     #[serde(alias = "true")]
     Multiply,
     /// 1.
@@ -127,7 +127,7 @@ impl Default for HyperConfig {
         Self {
             n: 4,
             dynamic: true,
-            root_n: RootN::Multiply,
+            root_n: RootN::Divide,
             norm: NormParams::ScaleAndShift,
             norm_eps: 1e-5,
         }
