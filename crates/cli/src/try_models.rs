@@ -85,7 +85,7 @@ fn try_model<C: ModelConfig>(
         return Ok(true);
     };
     let estimate = trial.estimate(&peaks);
-    let mebibytes = |bytes: u64| format!("{:.0}", bytes as f64 / MEBIBYTE);
+    let mebibytes = |bytes: u64| format!("{:.1}", bytes as f64 / MEBIBYTE);
     let (whole, one) = (mebibytes(trial.whole(&peaks)), mebibytes(estimate));
     write(&format!(" {whole:>10} {one:>10}"))?;
     let available = available_memory().filter(|_| kind == BackendKind::Flex);
