@@ -83,6 +83,20 @@ pub struct Compared {
     /// as another.
     #[serde(default)]
     pub within: f64,
+    /// What is tested: the mean difference, or the number of seeds.
+    #[serde(default)]
+    pub by: By,
+}
+
+/// What [`Test::Lower`] and [`Test::Higher`] test.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum By {
+    /// The mean difference over the seeds.
+    #[default]
+    Mean,
+    /// The number of seeds in which the difference has the claimed sign (sign test). One seed that fails outweighs all
+    /// others in a mean, but counts as one seed here.
+    Seeds,
 }
 
 /// A difference between two runs that is subtracted from another difference.

@@ -6,7 +6,7 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 use statrs::statistics::{Data, Median};
 
 use super::{Finding, Found, ONE_SEED, estimate, is_exact, of_run, value};
-use crate::claims::{Beyond, Close, Compared, Sooner};
+use crate::claims::{Beyond, By, Close, Compared, Sooner};
 use crate::quantity::is_cost;
 use crate::stats::Estimate;
 use crate::{Axis, Observation, Observed, Verdict};
@@ -86,6 +86,8 @@ impl Paired {
 }
 
 struct Difference {
+    /// The difference of each seed.
+    differences: Vec<f64>,
     found: Estimate,
     /// Whether the difference is independent of seeds.
     is_exact: bool,
@@ -107,9 +109,9 @@ impl Difference {
         let [first, second] = pair.means;
         let (first, second) = (of.show(first), of.with_unit(of.show(second)));
         let differences = pair.differences.iter().map(|(_, difference)| *difference);
-        let found = estimate(&differences.collect::<Vec<_>>())?;
+        let differences: Vec<f64> = differences.collect();
         let because = format!("{run}: {first}; {than}: {second}");
-        let shown = Self::shown(found, pair.is_exact, because, than, &of);
+        let shown = Self::shown(differences, pair.is_exact, because, than, &of)?;
         Ok(shown.beside(pair.reported, quantities.0, &of))
     }
 
@@ -130,8 +132,12 @@ impl Difference {
             same.map(|(_, b)| a - b)
         };
         let differences: Vec<f64> = one.differences.iter().filter_map(minus).collect();
-        let found = Estimate::of(&differences)
-            .ok_or_else(|| format!("{} and {} have no seed in common", test.run, beyond.run))?;
+        if differences.is_empty() {
+            return Err(format!(
+                "{} and {} have no seed in common",
+                test.run, beyond.run
+            ));
+        }
         let of = Observed::of_all(&test.quantity, [one.means, other.means].concat());
         let show = |(run, than): (&str, &str), pair: &Paired| {
             let difference = signed(&of, pair.means[0] - pair.means[1]);
@@ -145,7 +151,7 @@ impl Difference {
         let is_exact = one.is_exact && other.is_exact;
         let because = because.join("; ");
         let reported = one.reported.zip(other.reported).map(|(a, b)| a - b);
-        let shown = Self::shown(found, is_exact, because, &than, &of);
+        let shown = Self::shown(differences, is_exact, because, &than, &of)?;
         Ok(shown.beside(reported, &test.quantity, &of))
     }
 
@@ -169,12 +175,13 @@ impl Difference {
 
     /// Adds the difference and its interval in words.
     fn shown(
-        found: Estimate,
+        differences: Vec<f64>,
         is_exact: bool,
         mut because: String,
         than: &str,
         of: &Observed,
-    ) -> Self {
+    ) -> Result<Self, String> {
+        let found = estimate(&differences)?;
         let mut margin = None;
         if !is_exact {
             let difference = signed(of, found.mean);
@@ -189,12 +196,13 @@ impl Difference {
                 }
             };
         }
-        Self {
+        Ok(Self {
+            differences,
             found,
             is_exact,
             because,
             margin,
-        }
+        })
     }
 }
 
@@ -205,7 +213,7 @@ pub(super) fn signed(of: &Observed, difference: f64) -> String {
 }
 
 /// Tests whether one run has more (`direction` 1) or less (−1) of a quantity than the other, or is behind by at most
-/// `within`.
+/// `within`: in the mean over the seeds, or in most of the seeds.
 pub(super) fn compare(observations: &[Observation], test: &Compared, direction: f64) -> Found {
     let quantities = (&*test.quantity, &*test.quantity);
     let difference = match &test.beyond {
@@ -221,6 +229,19 @@ pub(super) fn compare(observations: &[Observation], test: &Compared, direction: 
         let tolerance = Observed::of(&test.quantity).show_difference(test.within);
         because += &format!("; tolerance {tolerance}");
         margin = margin.map(|margin| format!("{margin}, tolerance {tolerance}"));
+    }
+    let count = difference.differences.len();
+    if test.by == By::Seeds && !difference.is_exact && count > 1 {
+        let ahead = |it: &&f64| direction * **it + test.within > 0.0;
+        let wins = difference.differences.iter().filter(ahead).count();
+        let word = if direction < 0.0 { "lower" } else { "higher" };
+        let won = format!("{word} in {wins} of {}", counted(count, "seed"));
+        let (verdict, p) = by_seeds(wins, count);
+        return Ok(Finding {
+            p: Some(p),
+            margin: margin.map(|margin| format!("{margin}, {won}")),
+            ..Finding::new(verdict, format!("{because}; {won}; sign test"))
+        });
     }
     Ok(Finding {
         margin,
@@ -258,6 +279,17 @@ pub(super) fn close(observations: &[Observation], test: &Close) -> Found {
     })
 }
 
+/// The verdict of the sign test on `wins` wins in `count` seeds, and its p-value.
+fn by_seeds(wins: usize, count: usize) -> (Verdict, f64) {
+    let p = sign_test(wins, count);
+    let verdict = match (p < 0.05, 2 * wins > count) {
+        _ if count == 1 => Verdict::NotTested,
+        (false, _) => Verdict::Undecided,
+        (true, holds) => Verdict::of(holds),
+    };
+    (verdict, p)
+}
+
 /// The two-sided p-value of `wins` wins in `count` trials with even odds (sign test).
 fn sign_test(wins: usize, count: usize) -> f64 {
     let fewer = wins.min(count - wins);
@@ -293,12 +325,7 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
     if never > 0 {
         // A loss that is never reached gives no mean, so the seeds are counted.
         let sooner = gains.iter().filter(|gain| **gain > 0.0).count();
-        let p = sign_test(sooner, count);
-        let verdict = match (p < 0.05, 2 * sooner > count) {
-            _ if count == 1 => Verdict::NotTested,
-            (false, _) => Verdict::Undecided,
-            (true, holds) => Verdict::of(holds),
-        };
+        let (verdict, p) = by_seeds(sooner, count);
         // Never reaching the loss counts as the latest.
         gains.resize(count, f64::NEG_INFINITY);
         let median = Data::new(gains).median();

@@ -36,6 +36,7 @@ fn lower(run: &str, than: &str) -> Test {
         than: than.into(),
         beyond: None,
         within: 0.0,
+        by: By::Mean,
     })
 }
 
@@ -102,9 +103,47 @@ fn an_interval_excludes_or_includes_the_difference_that_the_paper_reports() {
         than: "old".into(),
         beyond: None,
         within: 0.0,
+        by: By::Mean,
     });
     let (_, because) = judge(seconds, &reporting("seconds", 2.0, 3.0));
     assert!(!because.contains("reported"), "{because}");
+}
+
+#[test]
+fn by_seeds_one_failed_seed_does_not_outweigh_the_others() {
+    let judge_by = |by, found: &[Observation]| {
+        let test = Compared {
+            quantity: "valid_loss".into(),
+            run: "new".into(),
+            than: "old".into(),
+            beyond: None,
+            within: 0.0,
+            by,
+        };
+        let (lower, because) = judge(Test::Lower(test.clone()), found);
+        (lower, judge(Test::Higher(test), found).0, because)
+    };
+    let mut found = seeds("old", "valid_loss", &[2.0; 8]);
+    let one_failed = [1.9, 1.9, 1.9, 1.9, 1.9, 1.9, 1.9, 3.3];
+    found.extend(seeds("new", "valid_loss", &one_failed));
+    let (lower, higher, because) = judge_by(By::Mean, &found);
+    assert_eq!((lower, higher), (Verdict::Undecided, Verdict::Undecided));
+    assert!(!because.contains("sign test"), "{because}");
+    // 2 (1 + 8) / 2⁸ = 0.0703.
+    let (lower, _, because) = judge_by(By::Seeds, &found);
+    assert_eq!(lower, Verdict::Undecided);
+    assert!(
+        because.ends_with("; lower in 7 of 8 seeds; sign test"),
+        "{because}"
+    );
+    // In nine seeds, 2 (1 + 9) / 2⁹ = 0.0391.
+    let mut found = seeds("old", "valid_loss", &[2.0; 9]);
+    let nine = [1.9, 1.9, 1.9, 1.9, 1.9, 1.9, 1.9, 1.9, 3.3];
+    found.extend(seeds("new", "valid_loss", &nine));
+    let (lower, higher, _) = judge_by(By::Seeds, &found);
+    assert_eq!((lower, higher), (Verdict::Holds, Verdict::DoesNotHold));
+    let (lower, ..) = judge_by(By::Mean, &found);
+    assert_eq!(lower, Verdict::Undecided);
 }
 
 #[test]
@@ -117,6 +156,7 @@ fn names_that_end_in_digits_are_set_apart_from_values_and_times_are_milliseconds
         than: "Table 4".into(),
         beyond: None,
         within: 0.0,
+        by: By::Mean,
     });
     let (verdict, because) = judge(test, &found);
     let expected = "1 layer, rank 4: 61.3; Table 4: 51.0 ms; difference +10 ± 1.3 over 2 seeds, detectable \
@@ -137,6 +177,7 @@ fn memory_is_in_mib_or_where_it_is_large_in_gib() {
                 than,
                 beyond: None,
                 within: 0.0,
+                by: By::Mean,
             }),
             &found,
         )
@@ -171,6 +212,7 @@ fn a_difference_in_differences_is_judged_seed_by_seed() {
                 than: than.into(),
             }),
             within: 0.0,
+            by: By::Mean,
         })
     };
     let (verdict, because) = judge(beyond("old, grown", "old"), &found);
@@ -225,6 +267,7 @@ fn what_the_model_alone_decides_is_exact_with_any_seeds() {
         than: "old".into(),
         beyond: None,
         within: 0.0,
+        by: By::Mean,
     });
     let expected = (Verdict::Holds, "new: 1M; old: 2M".into());
     assert_eq!(judge(test, &found), expected);
@@ -239,6 +282,7 @@ fn tokens_are_exact_but_where_the_length_of_samples_is_learned() {
             than: "old".into(),
             beyond: None,
             within: 0.0,
+            by: By::Mean,
         })
     };
     let mut found = seeds("new", "tokens", &[1e6]);
@@ -262,6 +306,7 @@ fn what_is_exact_needs_no_seeds() {
             than: than.into(),
             beyond: None,
             within: 0.0,
+            by: By::Mean,
         })
     };
     assert_eq!(judge(test("new", "old"), &found).0, Verdict::Holds);
@@ -426,6 +471,7 @@ fn runs_are_close_when_the_interval_is_within() {
         than: "c".into(),
         than_quantity: None,
         within: 0.05,
+        by: By::Mean,
     });
     assert_eq!(judge(far, &found).0, Verdict::DoesNotHold);
 }
@@ -512,6 +558,7 @@ fn a_missing_seed_does_not_matter_to_counts() {
             than: "b".into(),
             beyond: None,
             within: 0.0,
+            by: By::Mean,
         })
     };
     assert_eq!(judged(lower("parameters")).0, Verdict::Holds);
