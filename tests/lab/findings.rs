@@ -2,6 +2,7 @@
 
 mod papers;
 mod rows;
+mod worth;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,6 +12,7 @@ use residual_zoo_testing::root;
 use rows::{Results, Row};
 
 const PAGE: &str = "docs/findings.md";
+const PLOT: &str = "docs/findings-tokens.svg";
 const HEAD: &str = "\
 # Findings
 
@@ -210,9 +212,32 @@ fn section(paper: &Paper, all: &[Results]) -> String {
     text + &format!("[{papers}]({address}). [{more}](papers/{directory}.md{section}).\n\n")
 }
 
-fn write_page() -> String {
+const IN_TOKENS: &str = "\
+## Gains in tokens
+
+Losses per character and per token cannot be compared, but multiples of the tokens can.
+[`streams_tokens`](results/streams_tokens.md) measures how the loss of the baseline, the plain residual with twelve layers, falls with its tokens. A gain is given as
+the factor by which the tokens of the baseline would have to be multiplied for the same fall of its loss. The interval
+combines those of the difference and of the slope (delta method). A gain is as reported if the factor of the paper lies
+in the interval. Papers give their factors for other models, data and budgets.
+
+";
+
+/// The page, and the plot of the gains in tokens.
+fn write_page() -> (String, String) {
     let mut page = HEAD.to_owned();
     writeln!(page, "## Main claims\n\n{}", main_claims()).unwrap();
+    let sizes = PAPERS
+        .iter()
+        .flat_map(|paper| worth::sizes(paper, &of_paper(paper.directory)));
+    let sizes: Vec<_> = sizes.collect();
+    page += IN_TOKENS;
+    writeln!(
+        page,
+        "{}\n![Gains as multiples of the tokens](findings-tokens.svg)\n",
+        worth::table(&sizes)
+    )
+    .unwrap();
     page += "## Number of claims\n\n\
              The counts include checks of the experiments themselves, for example that a curriculum reaches its full\n\
              length. They leave out claims that are not in the papers. Claims of two experiments that \
@@ -232,14 +257,14 @@ fn write_page() -> String {
         }
     }
     write!(page, "## Claims that are not in the papers\n\n{open}").unwrap();
-    page.trim_end().to_owned() + "\n"
+    (page.trim_end().to_owned() + "\n", worth::plot(&sizes))
 }
 
 const MARKS: [&str; 2] = ["<!-- findings -->\n", "<!-- end of findings -->\n"];
 
 #[test]
 fn the_findings_are_those_of_the_results() {
-    let page = write_page();
+    let (page, plot) = write_page();
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let (before, rest) = readme.split_once(MARKS[0]).unwrap();
     let (_, after) = rest.split_once(MARKS[1]).unwrap();
@@ -247,11 +272,14 @@ fn the_findings_are_those_of_the_results() {
     let expected = [before, MARKS[0], &table, MARKS[1], after].concat();
     if std::env::var_os("WRITE_DOCS").is_some() {
         fs::write(root().join(PAGE), &page).unwrap();
+        fs::write(root().join(PLOT), &plot).unwrap();
         fs::write(root().join("README.md"), &expected).unwrap();
     }
     let says = "is out of date: WRITE_DOCS=1 cargo test --release --workspace --test lab findings";
     let found = fs::read_to_string(root().join(PAGE)).unwrap_or_default();
     assert!(found == page, "{PAGE} {says}");
+    let found = fs::read_to_string(root().join(PLOT)).unwrap_or_default();
+    assert!(found == plot, "{PLOT} {says}");
     assert!(
         fs::read_to_string(root().join("README.md")).unwrap() == expected,
         "README.md {says}"

@@ -10,7 +10,21 @@ pub struct Paper {
     pub main: &'static [(&'static str, &'static str)],
     /// The indices in `main` of the claims that the README shows.
     pub front: &'static [usize],
+    /// The experiment that measures how the loss of the baseline falls with its tokens.
+    pub tokens: Option<&'static str>,
+    /// The claims whose differences are also given as multiples of the baseline's tokens.
+    pub sizes: &'static [Size],
     pub summary: &'static [&'static str],
+}
+
+/// A claim about a difference from the baseline, and the multiple of the tokens that the paper reports.
+pub struct Size {
+    pub name: &'static str,
+    pub experiment: &'static str,
+    /// The beginning of the claim's text.
+    pub claim: &'static str,
+    /// The multiple of the tokens or of the compute, and its place in the paper.
+    pub reported: Option<(f64, &'static str)>,
 }
 
 pub const PAPERS: [Paper; 5] = [
@@ -38,6 +52,8 @@ pub const PAPERS: [Paper; 5] = [
             ),
         ],
         front: &[0],
+        tokens: None,
+        sizes: &[],
         summary: &[
             "After the same tokens, the RMT's loss is between 0.039 lower and 0.001 higher per character (95 %\n  \
              interval): undecided. The paper reports 0.11 per token, for models 2,000 times larger.",
@@ -87,6 +103,8 @@ pub const PAPERS: [Paper; 5] = [
             ),
         ],
         front: &[0],
+        tokens: None,
+        sizes: &[],
         summary: &[
             "RW, LR and PA are the parts of LAuReL: residual weights, a low-rank correction, and the previous\n  \
              activations.",
@@ -140,6 +158,8 @@ pub const PAPERS: [Paper; 5] = [
             ),
         ],
         front: &[1],
+        tokens: None,
+        sizes: &[],
         summary: &[
             "With the tokens of the last stage alone, a transformer from scratch is worse than the grown model,\n  \
              as the paper reports. The large TokenFormer from scratch, which the paper does not train, is worse\n  \
@@ -191,6 +211,8 @@ pub const PAPERS: [Paper; 5] = [
             ),
         ],
         front: &[2],
+        tokens: None,
+        sizes: &[],
         summary: &[
             "From block to block, the equations of the paper carry the hidden state, and the authors' code\n  \
              carries the output of a layer. If both forms were trained, a claim names the form.",
@@ -232,11 +254,11 @@ pub const PAPERS: [Paper; 5] = [
             ),
             (
                 "hyper_depth",
-                "Hyper-connections have a lower loss than the plain residual, 12 layers",
+                "primary: Hyper-connections have a lower loss than the plain residual, 12 layers",
             ),
             (
                 "hyper_depth",
-                "Static hyper-connections have a lower loss than the plain residual, 12 layers",
+                "primary: Static hyper-connections have a lower loss than the plain residual, 12 layers",
             ),
             (
                 "mhc_depth",
@@ -246,6 +268,51 @@ pub const PAPERS: [Paper; 5] = [
             ("deep_norm", "ReZero has a lower loss than post-norm"),
         ],
         front: &[4, 1],
+        tokens: Some("streams_tokens"),
+        sizes: &[
+            Size {
+                name: "value residuals, learned weights",
+                experiment: "value_residual",
+                claim: "ResFormer with learned weights has a lower loss",
+                reported: Some((1.25, "abstract of version 5")),
+            },
+            Size {
+                name: "DenseFormer",
+                experiment: "dense_former",
+                claim: "A DenseFormer has a lower loss than a transformer of the same depth",
+                reported: None,
+            },
+            Size {
+                name: "attention residuals, blocks of 3",
+                experiment: "attention_residual",
+                claim: "Blocks of 3 residuals have a lower loss",
+                reported: Some((1.25, "Section 5.1")),
+            },
+            Size {
+                name: "attention residuals, full",
+                experiment: "attention_residual",
+                claim: "Attention residuals have a lower loss",
+                reported: None,
+            },
+            Size {
+                name: "hyper-connections",
+                experiment: "hyper_depth",
+                claim: "primary: Hyper-connections have a lower loss than the plain residual, 12 layers",
+                reported: Some((1.8, "Figure 1, OLMoE-1B-7B")),
+            },
+            Size {
+                name: "static hyper-connections",
+                experiment: "hyper_depth",
+                claim: "primary: Static hyper-connections have a lower loss than the plain residual, 12 layers",
+                reported: None,
+            },
+            Size {
+                name: "mHC",
+                experiment: "mhc_depth",
+                claim: "primary: mHC has a lower loss than the plain residual, 12 layers",
+                reported: None,
+            },
+        ],
         summary: &[
             "DenseFormer with twelve layers ends 0.019 ± 0.008 below the transformer. A transformer\n  \
              of sixteen layers ends above the transformer of twelve layers after so few tokens, so the claim\n  \

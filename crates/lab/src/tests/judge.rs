@@ -324,6 +324,7 @@ fn a_run_is_as_good_as_another_if_the_interval_ends_within_the_tolerance() {
             than: than.into(),
             beyond: None,
             within,
+            by: By::Mean,
         })
     };
     // Mean 0, s = 0.01: the interval is ± 0.0248.
@@ -471,7 +472,6 @@ fn runs_are_close_when_the_interval_is_within() {
         than: "c".into(),
         than_quantity: None,
         within: 0.05,
-        by: By::Mean,
     });
     assert_eq!(judge(far, &found).0, Verdict::DoesNotHold);
 }
