@@ -25,7 +25,7 @@ fn samples_of_another_kind_are_not_taken_for_those_of_this_one() {
 }
 
 #[test]
-fn samples_of_another_config_or_tokenizer_are_not_kept() {
+fn samples_and_results_of_another_config_or_tokenizer_are_not_kept() {
     let place = Place::new();
     let mut run = place.run("run", &zoo::gpt2());
     let file = root().join("tests/evaluate/tasks/lambada.jsonl");
@@ -37,7 +37,8 @@ fn samples_of_another_config_or_tokenizer_are_not_kept() {
     run.config = config.clone().set(&["model.norm_eps=0.5".into()]).unwrap();
     let edited = &evaluated(&run, &task, &here)[0];
     assert!(
-        edited.notes[0].contains("samples_lambada.before-"),
+        edited.notes[0].contains("samples_lambada.before-")
+            && edited.notes[1].contains("results.before-"),
         "{:?}",
         edited.notes
     );
@@ -48,7 +49,8 @@ fn samples_of_another_config_or_tokenizer_are_not_kept() {
     run.tokenizer = Tokenizer::from_hf_json(other, "test").unwrap();
     let other = &evaluated(&run, &task, &here)[0];
     assert!(
-        other.notes[0].contains("samples_lambada.before-"),
+        other.notes[0].contains("samples_lambada.before-")
+            && other.notes[1].contains("results.before-"),
         "{:?}",
         other.notes
     );

@@ -1,5 +1,6 @@
 //! `docs/findings.md` and the table of the README, generated from the pages in `docs/results`.
 
+mod family;
 mod papers;
 mod rows;
 mod worth;
@@ -29,6 +30,8 @@ This page compares the claims of the papers with the experiments of the zoo.
   values, the first belongs to the claim's subject.
 - **p** is corrected (Holm) for the number of claims of the experiment, or of the claim's family if the experiment has
   primary claims, which were named before its runs.
+- **p among the main claims** is corrected for the main claims of the paper alone. They were chosen after most of these
+  runs, so this p decides nothing here. It will decide for runs that begin after 27 November 2026.
 - **Units.** Numbers without a unit are validation losses, unless the claim says otherwise. They are in nats per
   token, or per image. A model that ends below another has a lower final loss.
 - **Budget:** the number of seeds, the passes over the text, and the time of all training on one core, tuning included.
@@ -59,6 +62,7 @@ fn line(row: &Row, link: &str) -> String {
         sign,
         found,
         reported,
+        ..
     } = row;
     format!("| {sign} | {says} | {reported} | {found} | {link} |\n")
 }
@@ -103,15 +107,14 @@ fn rows<'a>(rows: impl Iterator<Item = (&'a Results, &'a Row)>) -> String {
 const CLAIMS: &str =
     "| | claim of the paper | paper | here | experiment |\n|---|---|---|---|---|\n";
 
-/// The row of the claim of `experiment` that begins with `claim`. `docs` is the path to the folder of the pages.
-fn row_of(results: &[Results], experiment: &str, claim: &str, docs: &str) -> String {
+/// The claim of `experiment` that begins with `claim`.
+fn find<'a>(results: &'a [Results], (experiment, claim): (&str, &str)) -> (&'a Results, &'a Row) {
     let of_experiment = results.iter().find(|it| it.name == experiment);
     let found = of_experiment.and_then(|it| {
         let row = it.claims.iter().find(|row| row.says.starts_with(claim));
         Some((it, row?))
     });
-    let (results, row) = found.unwrap_or_else(|| panic!("{experiment} has no claim `{claim}`"));
-    line(row, &results.link(docs))
+    found.unwrap_or_else(|| panic!("{experiment} has no claim `{claim}`"))
 }
 
 /// The table of the main claims of all papers.
@@ -120,8 +123,13 @@ fn main_claims() -> String {
     for paper in &PAPERS {
         writeln!(table, "| | **{}** | | | |", paper.title).unwrap();
         let results = of_paper(paper.directory);
-        let rows = paper.main.iter();
-        table.extend(rows.map(|(experiment, claim)| row_of(&results, experiment, claim, "")));
+        let main: Vec<_> = paper.main.iter().map(|it| find(&results, *it)).collect();
+        let rows: Vec<&Row> = main.iter().map(|(_, row)| *row).collect();
+        for ((results, row), p) in main.iter().zip(family::corrected(&rows)) {
+            let mut row = Row::clone(row);
+            row.found += &p;
+            table += &line(&row, &results.link(""));
+        }
     }
     table
 }
@@ -132,8 +140,8 @@ fn front_page() -> String {
         let results = of_paper(paper.directory);
         let rows = paper.front.iter();
         let rows = rows.map(|at| {
-            let (experiment, claim) = paper.main[*at];
-            row_of(&results, experiment, claim, "docs/")
+            let (results, row) = find(&results, paper.main[*at]);
+            line(row, &results.link("docs/"))
         });
         rows.collect::<Vec<_>>()
     });

@@ -426,6 +426,25 @@ fn reports_and_pages_replace_nothing_else() {
             .unwrap()
             .contains("experiment laurel_rank")
     );
+
+    // A page of another scale, or with more seeds, is not replaced.
+    for (page, says) in [
+        (
+            "\nexperiment laurel_rank, scale cpu\n",
+            "has the scale `cpu`; move it",
+        ),
+        (
+            "Means over 8 seeds ± …\n\nexperiment laurel_rank, scale smoke\n",
+            "has 8 seeds, more than this command trains",
+        ),
+    ] {
+        fs::write(&own, page).unwrap();
+        let refused = run_example("laurel_rank", &["--runs", runs, "--publish", pages]);
+        assert!(!refused.status.success());
+        let error = text(&refused.stderr);
+        assert!(error.contains(says), "{error}");
+        assert_eq!(fs::read_to_string(&own).unwrap(), page);
+    }
 }
 
 #[test]

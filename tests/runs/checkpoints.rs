@@ -313,7 +313,7 @@ fn a_checkpoint_is_chosen_by_its_step_or_its_loss() {
         .arg(scratch.path("12"))
         .args(["--checkpoint", "6"]));
     assert!(
-        shown.contains("the results with other weights were moved to ")
+        shown.contains("the results with other weights or settings were moved to ")
             && shown.contains("results.before-"),
         "{shown}"
     );

@@ -38,8 +38,8 @@ impl BackendKind {
         self.run(gpu, Nothing)
     }
 
-    /// Runs `task` on this backend: on the GPU of index `gpu` if given; else on the CPU with Flex and LibTorch, and on
-    /// the backend's default device with the others.
+    /// Runs `task` on this backend, on the GPU of index `gpu` if given. Without `gpu`, Flex and LibTorch use the CPU,
+    /// and the other backends use their default device.
     ///
     /// # Errors
     ///

@@ -22,8 +22,8 @@ use crate::arguments;
 
 /// Returns the exit code of a program. An error is one line on standard error. Its code is 2 if the request cannot be
 /// fulfilled, for example because the output path is not writable. Its code is 1 if the machine or the run failed,
-/// for example because the disk is full. A command that was stopped before its end has the code that shells expect,
-/// even if it has saved its work: 128 plus the number of the signal.
+/// for example because the disk is full. A command that was stopped before its end has the code that shells expect:
+/// 128 plus the number of the signal. It has this code even if it has saved its work.
 pub fn report(result: anyhow::Result<()>) -> ExitCode {
     let Err(mut error) = result else {
         return ExitCode::SUCCESS;

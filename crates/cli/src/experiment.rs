@@ -12,7 +12,7 @@ use clap::{Args, Parser};
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{DataError, read_utf8};
 use residual_zoo_drive::Error as DriveError;
-use residual_zoo_system::harmless;
+use residual_zoo_system::{counted, harmless};
 use residual_zoo_train::Interrupter;
 
 use residual_zoo_lab::{
@@ -36,13 +36,13 @@ pub use source::{Source, chosen_scale};
 ///
 /// # Errors
 ///
-/// Returns an error if the line cannot be printed.
+/// Returns an error if the note cannot be printed.
 pub(crate) fn keeps_report(directory: &Path) -> Result<bool, Error> {
     let report = directory.join(REPORT);
     let is_kept = report.exists();
     if is_kept {
         let line = format!(
-            "nothing is finished yet; the earlier report stays: {}",
+            "no run has finished; the earlier report stays: {}",
             report.display()
         );
         print(&line)?;
@@ -227,7 +227,7 @@ impl ExperimentArgs {
             backend: kind.to_string(),
             commit: Some(commit.to_owned()),
         };
-        self.check_places(source, &report)?;
+        self.check_places(source, &report, (scale, experiment.seeds.len()))?;
         check_pages(&self.runs, &report, &experiment.title, &origin)?;
         self.jobs.check_watch(self.watch)?;
         if self.check {
@@ -288,11 +288,9 @@ impl ExperimentArgs {
                 false => Error::Missing { missing },
             });
         }
-        outcome.leave_out(&all, &planned);
-        let claims = experiment.verdicts(&all, &outcome.observations);
-        let mut results = Results::new(&experiment, &all, outcome, claims, origin);
+        let mut results = experiment.results(&all, &planned, outcome, origin);
         results.look(&self.runs.join(&report), self.force)?;
-        self.write(source, &report, &results)?;
+        self.write(source, &report, &results, stopped)?;
         if stopped {
             return Err(stopped_command(self.force));
         }
@@ -312,7 +310,12 @@ impl ExperimentArgs {
     }
 
     /// Checks the name of the report, and the place of the page, before anything is trained.
-    fn check_places(&self, source: &Source, name: &str) -> Result<(), Error> {
+    fn check_places(
+        &self,
+        source: &Source,
+        name: &str,
+        (scale, seeds): (&str, usize),
+    ) -> Result<(), Error> {
         let is_taken = ["pool", INDEX].contains(&name);
         let mut parts = Path::new(name).components();
         let is_one = matches!(
@@ -338,14 +341,30 @@ impl ExperimentArgs {
         FinishedFile::check_place(&finished(publish, source), &source.name)?;
         let page = page(publish, source);
         let own = [",", "\n"].map(|end| format!("\nexperiment {}{end}", source.name));
-        match read_utf8(&page) {
-            Err(DataError::NotFound { .. }) => Ok(()),
-            Ok(text) if own.iter().any(|own| text.contains(own)) => Ok(()),
-            _ => wrong(format!(
-                "would replace `{}`, which is not a page of this experiment; move it, or publish to another directory",
-                page.display()
-            )),
-        }
+        let what = match read_utf8(&page) {
+            Err(DataError::NotFound { .. }) => return Ok(()),
+            Ok(text) if own.iter().any(|own| text.contains(own)) => {
+                let after = |start: &str| text.split(start).nth(1)?.split_whitespace().next();
+                let of_scale = after(&format!("{} scale ", own[0]));
+                let of_seeds: Option<usize> =
+                    after("Means over ").and_then(|count| count.parse().ok());
+                match (of_scale, of_seeds) {
+                    (Some(other), _) if other != scale => format!("has the scale `{other}`"),
+                    (_, Some(more)) if more > seeds => {
+                        format!(
+                            "has {}, more than this command trains",
+                            counted(more, "seed")
+                        )
+                    }
+                    _ => return Ok(()),
+                }
+            }
+            _ => "is not a page of this experiment".into(),
+        };
+        wrong(format!(
+            "would replace `{}`, which {what}; move it, or publish to another directory",
+            page.display()
+        ))
     }
 
     /// Returns the name of the report's directory.
@@ -356,12 +375,19 @@ impl ExperimentArgs {
         parts.join("-")
     }
 
-    /// Writes the report and prints the table and the verdicts.
-    fn write(&self, source: &Source, report: &str, results: &Results) -> Result<(), Error> {
+    /// Writes the report and prints the table and the verdicts. The page is published unless the command was stopped.
+    fn write(
+        &self,
+        source: &Source,
+        report: &str,
+        results: &Results,
+        stopped: bool,
+    ) -> Result<(), Error> {
         let directory = self.runs.join(report);
         results.write(&directory)?;
         write_index(&self.runs)?;
-        if let Some(publish) = &self.publish {
+        let publish = self.publish.as_ref().filter(|_| !stopped);
+        if let Some(publish) = publish {
             results.write_markdown(publish, &source.name)?;
             results.write_finished(&finished(publish, source))?;
         }
@@ -395,7 +421,7 @@ impl ExperimentArgs {
             print(&format!("  in {}", quoted_path(place)))?;
         }
         print(&format!("\nreport: {}", directory.join(REPORT).display()))?;
-        if let Some(publish) = &self.publish {
+        if let Some(publish) = publish {
             print(&format!("published: {}", page(publish, source).display()))?;
         }
         print(&format!("all reports: {}", self.runs.join(INDEX).display()))

@@ -58,8 +58,8 @@ impl JobsArgs {
         }
     }
 
-    /// Trains `runs` with several processes, if the user asked for that, until everything is trained or the user stops.
-    /// The caller then only collects the results. With `--force`, `forget` deletes the earlier runs first.
+    /// Trains `runs` with several processes, if the user asked for that, until everything is trained or the user stops
+    /// the command. The caller then only collects the results. With `--force`, `forget` deletes the earlier runs first.
     ///
     /// # Errors
     ///
@@ -153,7 +153,7 @@ fn start(jobs: usize) -> Result<Child, Error> {
     Ok(command.spawn().map_err(RunError::io("start", &program))?)
 }
 
-/// Waits until all workers have ended, and reports killed workers. Closes their input when the user stops.
+/// Waits until all workers have ended, and reports killed workers. Closes their input when the user stops the command.
 fn wait(mut workers: Vec<Child>, stop: &Interrupter) -> Result<(), Error> {
     while !workers.is_empty() {
         if stop.should_stop() {

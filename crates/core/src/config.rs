@@ -30,7 +30,7 @@ fn quoted(name: &str) -> String {
 }
 
 /// Joins a subject and its problem. A problem that begins with a verb continues the sentence, as in "`train.batch` is
-/// 0". Other problems, and those of a subject that is a phrase, follow a colon.
+/// 0". Other problems, and all problems of a subject that is a phrase, follow a colon.
 pub fn sentence(subject: impl Display, problem: impl Display) -> String {
     let (subject, problem) = (subject.to_string(), problem.to_string());
     const VERBS: [&str; 23] = [

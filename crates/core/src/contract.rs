@@ -81,7 +81,7 @@ where
     decodes_as_it_reads(&model, device);
     joins_rows(&model, device);
     classifies_by_the_last_position(&model, device);
-    // `Layers` cuts short sequences at each update of the stream.
+    // On short sequences, `Layers` cuts the pass at each update of the stream.
     let few = Sample::text(4, device);
     recomputes_what_it_computed::<B, C>(&model, Recompute::Layers, &few);
     recomputes_what_it_computed::<B, C>(&model, Recompute::Every(1), &sample);
@@ -358,7 +358,7 @@ where
 {
     let (loss, all) = gradients::<B, C>(model, None, sample);
     let (other_loss, other) = gradients::<B, C>(model, Some(cut), sample);
-    // A backend that fuses operations sums in another order if it does not keep an activation.
+    // If an activation is not kept, a backend that fuses operations computes sums in another order.
     let device = sample.targets.device();
     let tolerance = match B::name(&device).contains("fusion") {
         true => 1e-6 * loss.abs(),

@@ -39,8 +39,8 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// FLOPs of a forward and backward pass per token: 3 times the forward pass, because each product of the forward
-    /// pass has two of the same size in the backward pass (Kaplan et al. 2020, section 2.1).
+    /// FLOPs of a forward and backward pass per token: 3 times the forward pass (Kaplan et al. 2020, section 2.1). Each
+    /// product of the forward pass has two of the same size in the backward pass.
     pub fn training_flops(&self) -> usize {
         (*self * 3).forward_flops
     }

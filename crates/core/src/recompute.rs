@@ -3,14 +3,14 @@
 //!
 //! [`record`] cuts a forward pass into parts: the embeddings, then updates of the stream or layers. Each [part](run)
 //! runs without a graph, and its outputs are leaves of the graph after it. [`Recording::add_gradients`] goes back from
-//! the loss to these leaves. Then it runs each part again with a graph, from the last to the first, and passes the
-//! gradients of its outputs on to its inputs and parameters. The second run of a part repeats its dropout.
+//! the loss to these leaves. Then it runs the parts again with a graph, from the last to the first. Each part passes
+//! the gradients of its outputs on to its inputs and parameters. The second run of a part repeats its dropout.
 //!
 //! Only one graph exists at a time. In Burn 0.21, a backward pass can free the nodes of another graph that has the
-//! same parameter (`GraphLocator::merge_two` forgets where the first node of a graph is).
+//! same parameter. `GraphLocator::merge_two` forgets where the first node of a graph is.
 //!
 //! Values equal the values of an uncut pass. Gradients are equal too, bit for bit on deterministic backends, with one
-//! exception: the gradients of a tensor that several parts read are summed in another order. Such tensors are the
+//! exception. The gradients of a tensor that several parts read are summed in another order. Such tensors are the
 //! earlier streams of a connection, and the blocks of a recurrence.
 
 use std::any::Any;

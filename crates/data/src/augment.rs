@@ -252,8 +252,8 @@ fn equalize(plane: &mut [u8]) {
     plane.iter_mut().for_each(|x| *x = table[usize::from(*x)]);
 }
 
-/// Replaces each value with a weighted mean over its 3 × 3 neighbourhood, in which the value itself has the weight 5
-/// of 13. The border stays unchanged.
+/// Replaces each value with a weighted mean over its 3 × 3 neighbourhood, in which the value itself has a weight of
+/// 5/13. The border stays unchanged.
 fn smooth(planes: &[u8], width: usize) -> Vec<u8> {
     let mut smooth = planes.to_vec();
     let plane = planes.len() / 3;

@@ -417,7 +417,7 @@ fn refuse_another_kind(place: &Path, is_directory: bool) -> Result<(), DataError
 
 /// Prefix of the working directory of an entry; its key follows.
 const PART: &str = ".part-";
-/// Prefix of the working directory on a file system without locks; the process and a dash follow.
+/// Prefix of the working directory on a file system without locks; the process id and a dash follow.
 const NEW: &str = ".new-";
 /// Time for which an incomplete entry is kept.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);

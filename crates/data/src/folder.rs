@@ -442,7 +442,7 @@ impl Folder {
     }
 
     /// Returns the BLAKE3 hash of the names and lengths of all files, as 64 hexadecimal digits. Reading the files
-    /// themselves may take hours.
+    /// themselves could take hours.
     pub fn blake3(&self) -> String {
         let mut hasher = blake3::Hasher::new_derive_key("residual-zoo-data folder v1");
         let mut add = |number: u64, text: &str| {

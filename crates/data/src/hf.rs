@@ -266,7 +266,7 @@ fn check_merges(
     before: Option<u64>,
     available: Option<u64>,
 ) -> Result<(), DataError> {
-    /// Ratio of the memory of the merges to the memory of the words. Measured: 5 to 6 for random words.
+    /// Least ratio of the memory of the merges to the memory of the words. Measured: 5 to 6 for random words.
     const MORE: u64 = 4;
     let (Some(now), Some(before), Some(available)) = (now, before, available) else {
         return Ok(());

@@ -2,7 +2,7 @@
 
 use crate::error::one_line;
 
-/// The names of numbers that JSON does not allow. The longer one comes first.
+/// The names of numbers that JSON does not allow. `-Infinity` comes before `Infinity`, which is a part of it.
 const NOT_FINITE: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
 
 /// Returns the text with an empty list in place of each number that is not finite. So such a number is refused only if
@@ -21,8 +21,8 @@ pub fn without_nan(text: &str) -> Option<String> {
     found.then_some(changed)
 }
 
-/// Returns the name of the number that is not finite at the byte `column` of `text`, or just before it. Serde found a
-/// list in its place there.
+/// Returns the name of the number that is not finite at the byte `column` of `text`, or just before it. There,
+/// serde found the list that [`without_nan`] put in place of the number.
 pub fn not_finite_at(text: &str, column: usize) -> Option<&'static str> {
     let is_at = |name: &&&[u8]| {
         let places = [column, column.saturating_sub(1)];

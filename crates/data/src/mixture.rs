@@ -73,7 +73,7 @@ impl MixedWindows {
         self.time
     }
 
-    /// Returns micro-batch `micro` of step `step`. For each of `batch` windows, it draws the text by weight, then the
+    /// Returns micro-batch `micro` of step `step`. For each of `batch` windows, draws the text by weight, then the
     /// window uniformly. Otherwise like [`Windows::random_batch`].
     pub fn random_batch(&self, seed: u64, step: u64, micro: u64, batch: usize) -> Batch {
         const UNIT: usize = 1 << 53;

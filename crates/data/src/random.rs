@@ -9,7 +9,7 @@ impl RandomNumbers {
         Self::of(purpose, &[seed, step, micro])
     }
 
-    /// Returns the numbers of `purpose` for example `i` of such a micro-batch.
+    /// Returns the numbers of `purpose` for the example with index `i` of such a micro-batch.
     pub fn of_example(purpose: &str, (seed, step, micro): (u64, u64, u64), i: u64) -> Self {
         Self::of(purpose, &[seed, step, micro, i])
     }

@@ -78,8 +78,8 @@ impl SeenImages {
         }
     }
 
-    /// Whether a batch should be read while the previous batch is in use: reading it is slow, and Rayon's pool has a
-    /// thread for it while another one waits.
+    /// Whether a batch should be read while the previous batch is in use. True if reading is slow, and Rayon's pool has
+    /// a thread for it while another thread waits.
     pub(crate) fn are_read_ahead(&self) -> bool {
         matches!(self.pictures, Pictures::Files(_)) && rayon::current_num_threads() > 1
     }
@@ -244,7 +244,7 @@ pub struct ImageBatch {
     pub values: Vec<f32>,
     /// Channels, height and width.
     pub size: [usize; 3],
-    /// The images that these were mixed with.
+    /// The images that these images were mixed with.
     pub mixed: Option<Mixed>,
 }
 

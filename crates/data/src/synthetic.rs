@@ -90,7 +90,7 @@ pub fn sample(config: &SyntheticConfig) -> Vec<u32> {
 
 /// Computes the exact entropies of the language.
 ///
-/// Every sentence starts from the opening and has at most eleven words. So the expected visits of
+/// Every sentence starts from the opening and has at most eleven words. So the expected visits to
 /// every state in one sentence are a finite sum, and their shares are the stationary distribution.
 pub fn entropy() -> Entropy {
     let mut visits: BTreeMap<State, f64> = BTreeMap::new();

@@ -129,8 +129,8 @@ pub(crate) enum Places {
     Nowhere,
 }
 
-/// The segments of a text, first those for training. A segment has at least `size` bytes, unless it is the last of its
-/// part. Each part has at least one segment.
+/// The segments of a text, training before validation. A segment has at least `size` bytes, unless it is the last of
+/// its part. Each part has at least one segment.
 pub(crate) struct Segments<'a> {
     pieces: Strings<'a>,
     /// Number of training bytes that have not been read yet.
@@ -218,7 +218,7 @@ impl<'a> Segments<'a> {
         self.buffer.push_str(piece);
     }
 
-    /// Returns the next segment, of this length; `None` for the rest of the buffer.
+    /// Returns the next segment: `len` bytes, or the rest of the buffer if `len` is `None`.
     fn take(&mut self, len: Option<usize>) -> Segment {
         let start = self.start;
         self.start = len.map_or(self.buffer.len(), |len| start + len);

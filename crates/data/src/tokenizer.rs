@@ -76,7 +76,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns the number of ids with a token. These ids are below it.
+    /// Returns the smallest number that is above every id with a token.
     pub(crate) fn tokens(&self) -> usize {
         match self {
             Self::Bytes => 256,

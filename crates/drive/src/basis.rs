@@ -141,7 +141,8 @@ impl Basis {
     }
 }
 
-/// Returns notes for below a table on the vocabularies of its runs, which are given by name.
+/// Returns notes on the vocabularies of a table's runs, to show below the table. `runs` holds the name and the basis of
+/// each run.
 pub fn basis_notes<'a>(runs: impl IntoIterator<Item = (&'a str, &'a Basis)>) -> Vec<String> {
     let mut notes =
         vec!["Counts hold for the vocabulary of the row: token ids, or classes of images.".into()];

@@ -222,7 +222,7 @@ impl Classified {
         confusion
     }
 
-    /// The 95 % confidence interval of a share of the images, by Wilson's formula. It stays within 0 to 1, and is not
+    /// The 95 % confidence interval of a share of the images, by Wilson's formula. It stays between 0 and 1, and is not
     /// empty if all images or none are right.
     pub fn interval(&self, share: f64) -> [f64; 2] {
         const Z: f64 = 1.96;

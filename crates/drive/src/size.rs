@@ -38,7 +38,7 @@ pub fn check_size<C: ModelConfig>(
     let on_cpu = kind == BackendKind::Flex || (kind == BackendKind::LibTorch && gpu.is_none());
     let needed = match purpose {
         Use::Train if on_cpu => least_memory(config, vocabulary),
-        // The weights of a GPU pass through the machine's memory.
+        // Weights for a GPU pass through the machine's memory.
         _ => weights(config, vocabulary),
     };
     let Some(total) = memory().map(|memory| memory.total) else {

@@ -36,8 +36,8 @@ pub fn train<C: ModelConfig>(
     }??)
 }
 
-/// Runs `work` on a thread of Rayon's pool. Flex gives its operations to that pool. From a thread outside the pool, each
-/// operation costs two context switches, which are a tenth of a step of a small model.
+/// Runs `work` on a thread of Rayon's pool. Flex gives its operations to that pool. From a thread outside the pool,
+/// each operation costs two context switches, which are a tenth of a step of a small model.
 ///
 /// While `work` waits for another thread, the pool lacks a thread. If the pool has only one thread, the other thread
 /// must therefore not need the pool.
@@ -117,7 +117,7 @@ impl<C: ModelConfig> OnBackend for Train<'_, C> {
     }
 }
 
-/// Time and memory of a training step, and lower bounds of the time.
+/// Time and memory of a training step, and lower bounds on the time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bench {
     /// The times.

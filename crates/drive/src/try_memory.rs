@@ -56,7 +56,7 @@ impl<C: ModelConfig> Trial<C> {
                 });
                 let classes = images.classes();
                 let mut corpus = open_corpus(&config.data, &Interrupter::new())?;
-                // The labels are those of the shapes.
+                // The labels are the classes of the shapes.
                 corpus.outputs = outputs.max(classes);
                 Some(corpus)
             }
@@ -271,8 +271,8 @@ impl Peaks {
     /// ```
     ///
     /// The extrapolation is exact if all layers are alike and all peaks are at the same point of a step. It is too low
-    /// for a deep model whose connections keep a result for each earlier layer, such as attention residuals: this
-    /// memory grows with the square of the depth.
+    /// for a deep model whose connections keep a result for each earlier layer, such as attention residuals. The
+    /// memory of these results grows with the square of the depth.
     pub fn at(&self, layers: usize, sequences: usize) -> u64 {
         let [[p11, p12], [p21, p22]] = self.peaks.map(|peaks| peaks.map(|peak| peak as f64));
         let (l, s) = (

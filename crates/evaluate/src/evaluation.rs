@@ -60,7 +60,7 @@ fn model_blake3<C: ModelConfig>(run: &Run<C>) -> String {
 }
 
 /// Evaluates the newest checkpoint of `run` on `tasks`. Writes the samples of each task, and `results.json` in the
-/// layout of `lm_eval`. Results of other tasks with the same weights are kept.
+/// layout of `lm_eval`. Results of other tasks with the same weights, config and tokenizer are kept.
 ///
 /// # Errors
 ///
@@ -79,7 +79,7 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
     disk::create_directories(&options.directory)?;
     let _lock = Lock::take(&options.directory)?;
     let path = options.directory.join("results.json");
-    let (mut written, mut is_of_others) = previous(&path, &weights)?;
+    let (mut written, mut is_of_others) = previous(&path, (&weights, &model))?;
     let requests = Requests::new(run, options);
     // Both the reading of documents and the scoring report progress.
     let progress = RefCell::new(progress);
@@ -116,7 +116,7 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
         // Moves the file only after a task is done, so a stopped evaluation does not lose the note.
         if std::mem::take(&mut is_of_others) {
             notes.push(format!(
-                "the results with other weights were moved to {}",
+                "the results with other weights or settings were moved to {}",
                 set_aside(&path)?.display()
             ));
         }
@@ -129,7 +129,7 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
             metrics: metrics(task, &found)?,
             notes,
         };
-        add(&mut written, run, &results, &weights, options);
+        add(&mut written, run, &results, (&weights, &model), options);
         disk::replace(&path, format!("{written:#}\n").as_bytes())?;
         all.push(results);
     }
@@ -190,16 +190,19 @@ impl<'a> Requests<'a> {
 /// Maximum bytes of a results file. A task takes about a thousand.
 const MOST_RESULTS: u64 = 4 << 20;
 
-/// Returns the results in the file `path` if they are for these weights, and whether the file has results for other
-/// weights.
-fn previous(path: &Path, weights: &str) -> Result<(Value, bool), Error> {
+/// Returns the results in the file `path` if they are for these weights and this model, and whether the file has other
+/// results.
+fn previous(path: &Path, (weights, model): (&str, &str)) -> Result<(Value, bool), Error> {
     let Ok(metadata) = fs::symlink_metadata(path) else {
         return Ok((json!({}), false));
     };
     check_is_file(path)?;
     if metadata.len() <= MOST_RESULTS {
         let found: Option<Value> = serde_json::from_slice(&read_file(path)?).ok();
-        let is_same = |found: &Value| found["config"]["weights_blake3"] == weights;
+        let is_same = |found: &Value| {
+            let config = &found["config"];
+            config["weights_blake3"] == weights && config["model_blake3"] == model
+        };
         if let Some(found) = found.filter(is_same) {
             return Ok((found, false));
         }
@@ -212,7 +215,7 @@ fn add<C: ModelConfig>(
     all: &mut Value,
     run: &Run<C>,
     results: &Results,
-    weights: &str,
+    (weights, model): (&str, &str),
     options: &Options,
 ) {
     let Results {
@@ -253,6 +256,7 @@ fn add<C: ModelConfig>(
         "step": checkpoint::step_of(checkpoint),
         "model_name": run.config.model.name(),
         "weights_blake3": weights,
+        "model_blake3": model,
         "batch_size": options.batch,
     });
     all["max_length"] = run.config.model.shape().context.into();

@@ -143,7 +143,7 @@ pub struct First<T> {
 }
 
 impl<T: for<'de> Deserialize<'de>> First<T> {
-    /// Reads at most `most` values of a list. Returns `None` if `json` is not a list, or an empty one.
+    /// Reads at most `most` values of a list. Returns `None` if `json` is not a list, or if the list is empty.
     pub fn read(json: &RawValue, most: usize) -> Option<Self> {
         let mut deserializer = serde_json::Deserializer::from_str(json.get());
         let first = Most(most, std::marker::PhantomData).deserialize(&mut deserializer);

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// White space of Python's regular expressions, as a class of Rust's.
+/// White space of Python's regular expressions, as a character class for Rust's.
 pub const SPACE: &str = r"[\s\x1c-\x1f]";
 
 /// Whether Python's `str.isspace` holds for `c`. Python counts the four ASCII separators as white space; Unicode does

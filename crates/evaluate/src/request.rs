@@ -145,8 +145,8 @@ impl Requests<'_> {
         })
     }
 
-    /// Makes the request of a continuation. Context and continuation are tokenized together; the tokens after those of
-    /// the context are the continuation. A context that is too long loses its beginning.
+    /// Makes the request of a continuation. Context and continuation are tokenized together; the tokens after the
+    /// context's tokens are the continuation. A context that is too long loses its beginning.
     fn pair(
         &self,
         document: usize,
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn windows_predict_each_token_once() {
-        // The windows are those of lm_eval, which predict as many tokens as fit.
+        // Each window predicts as many tokens as fit, as in lm_eval.
         assert_eq!(
             roll("abcdefgh", 4, 4),
             pairs(&[("\0", "abcd"), ("d", "efgh")])

@@ -13,7 +13,8 @@ use serde_json::json;
 
 use crate::{Error, ExportOptions};
 
-/// Makes the model card of the newest checkpoint of `run`. `has_code` says that the model comes with a Python module.
+/// Makes the model card of the newest checkpoint of `run`. `has_code` tells whether the model comes with a Python
+/// module.
 ///
 /// # Errors
 ///
@@ -126,7 +127,7 @@ fn inline(text: impl Display) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '&' => escaped.push_str("&amp;"),
-            // GitHub makes links of these characters.
+            // GitHub turns text with these characters into links.
             ':' | '@' => write!(escaped, "&#{};", c as u32).unwrap_or_default(),
             '.' if escaped.to_ascii_lowercase().ends_with("www") => escaped.push_str("&#46;"),
             '\\' | '`' | '*' | '_' | '[' | ']' | '(' | ')' | '{' | '}' | '#' | '!' | '|' | '~'

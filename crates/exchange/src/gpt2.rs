@@ -98,8 +98,8 @@ pub fn is_buffer(name: &str) -> bool {
 /// Prefix of all tensors but the unembedding, in files of whole models.
 pub const PREFIX: &str = "transformer.";
 
-/// Brings the names and the unembedding of a file into one form: without prefix, and with an unembedding `[width,
-/// vocabulary]` only if it is not `tied` to the token table.
+/// Brings the names and the unembedding of a file into one form. Names then have no prefix. An unembedding that
+/// is not `tied` to the token table becomes `[width, vocabulary]`. A tied one is left out.
 ///
 /// # Errors
 ///

@@ -21,7 +21,7 @@ pub enum PickleError {
     /// The pickle ends too early.
     #[error("it is truncated")]
     Truncated,
-    /// The bytes are not a pickle, or a damaged one.
+    /// The bytes are not a pickle, or the pickle is damaged.
     #[error("it is damaged: {0} at byte {1}")]
     Damaged(&'static str, usize),
     /// The pickle is too large.

@@ -92,7 +92,7 @@ impl TorchFile {
             at += length;
             Ok(pickle)
         };
-        // The number, the version and the machine come before the object. The keys of the storages come after it.
+        // The magic number, the version and the machine come before the object. The keys of the storages come after it.
         let pickles = [next(), next(), next(), next(), next()];
         let [_, _, machine, object, keys] = pickles.map(|pickle| pickle.map_err(unreadable));
         let (machine, object, keys) = (machine?, object?, keys?);

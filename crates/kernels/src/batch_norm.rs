@@ -68,7 +68,8 @@ mod flex {
     /// Numbers per channel, such as the mean.
     type Channels<'a, const P: usize> = [&'a [f32]; P];
 
-    /// Adds `term` of each element to the sum of its channel. `term` gets the numbers of the channel, a and b.
+    /// Adds `term` of each element to the sum of its channel. `term` gets the numbers of the channel, and the elements
+    /// of a and b.
     struct Sum<'a, F, const P: usize> {
         a: &'a [f32],
         b: &'a [f32],
@@ -107,7 +108,7 @@ mod flex {
         }
     }
 
-    /// y = `f` of each element. `f` gets the numbers of the channel, a and b.
+    /// y = `f` of each element. `f` gets the numbers of the channel, and the elements of a and b.
     struct Map<'a, F, const P: usize> {
         a: &'a [f32],
         b: &'a [f32],

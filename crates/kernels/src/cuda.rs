@@ -75,7 +75,7 @@ impl Grid {
         Self {
             columns: count,
             rows: 1,
-            // Emulated threads are slow. Two warps show that a sum is over all warps.
+            // Emulated threads are slow. Two warps are enough to show that a sum covers all warps.
             block: if x.device().is_cuda() { 256 } else { 64 },
         }
     }

@@ -260,6 +260,6 @@ pub fn peak_memory(gpu: usize) -> Option<u64> {
 /// Gives the unused memory in PyTorch's cache back to the GPUs, and restarts the measurement of the peak on one GPU.
 /// Does nothing without a GPU.
 pub fn reset_memory(gpu: usize) {
-    // SAFETY: the function takes only a number. Without a GPU, the call fails and nothing is held.
+    // SAFETY: the function takes only a number. Without a GPU, the call fails, and there is no memory to give back.
     let _ = result(unsafe { zoo_reset_memory(gpu as c_int) });
 }

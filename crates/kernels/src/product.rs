@@ -82,7 +82,8 @@ pub(crate) mod flex {
     /// Number of rows whose sums are in registers.
     const TILE: usize = 8;
 
-    /// Number of elements to whose multiples rows are padded. It is a multiple of every SIMD width.
+    /// Unit of padding: rows are padded to a multiple of this number of elements. The unit is a multiple of every SIMD
+    /// width.
     const LANES: usize = 16;
 
     /// Number of rows of x per task.

@@ -57,7 +57,7 @@ pub struct Experiment<C> {
     #[serde(default)]
     pub claims: Vec<Claim>,
     /// Whether the claims are judged. Runs that are too short for a verdict, such as at the smoke scale, only check
-    /// that everything works: reports show their numbers without a verdict. Counts and measurements without training
+    /// that everything works. Reports show their numbers without a verdict. Counts and measurements without training
     /// are exact at every scale.
     #[serde(default = "yes")]
     pub judge: bool,
@@ -137,7 +137,7 @@ pub struct After {
     /// The name of another earlier run, which is merged with the first. Its cost is not included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<String>,
-    /// How the weights of the earlier run become the initial weights.
+    /// The way in which the weights of the earlier run become the initial weights.
     #[serde(default)]
     pub by: FirstWeights,
 }

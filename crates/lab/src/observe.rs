@@ -64,7 +64,7 @@ pub struct Outcome {
     pub observations: Vec<Observation>,
     /// The runs without observations, each with its reason.
     pub missing: Vec<Missing>,
-    /// The finished runs, including those of the sweep.
+    /// The finished runs, including the runs of the sweep.
     pub finished: FinishedRuns,
     /// The results of the sweep, if there was one.
     pub tuning: Option<Tuning>,
@@ -83,7 +83,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// Adds every run of `all` that is not in `asked` to the missing runs.
-    pub fn leave_out<C>(&mut self, all: &[PlannedRun<C>], asked: &[PlannedRun<C>]) {
+    pub(crate) fn leave_out<C>(&mut self, all: &[PlannedRun<C>], asked: &[PlannedRun<C>]) {
         let is_left_out = |run: &&PlannedRun<C>| asked.iter().all(|kept| kept.name != run.name);
         let left_out = all.iter().filter(is_left_out);
         self.missing.extend(left_out.map(|run| Missing {

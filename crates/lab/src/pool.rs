@@ -110,7 +110,7 @@ impl Pool {
             let both = first
                 .into_iter()
                 .flat_map(|first| [first.init_from, first.merged_with]);
-            // The current directory of that run, because the pool may have moved.
+            // The directory that the run has now, because the pool may have moved.
             let now = both
                 .flatten()
                 .filter_map(|before| Some(self.directory.join(before.file_name()?)));

@@ -111,8 +111,8 @@ pub(crate) const LEARNED: &str = "learned ";
 
 /// The format of a quantity of runs; `None` if runs have no such quantity.
 ///
-/// `learned NAME` is a mean over parameters with one element: over their values if the name ends in NAME, and over
-/// their sigmoids if it ends in NAME_logit.
+/// `learned NAME` is a mean over parameters with one element. It is the mean of their values if the name ends in NAME,
+/// and of their sigmoids if it ends in NAME_logit.
 pub fn describe(quantity: &str) -> Option<Observed> {
     let (unit, format) = match quantity {
         "parameters" | "non_embedding" | "tokens" => ("", Format::Count),

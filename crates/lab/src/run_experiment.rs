@@ -47,8 +47,7 @@ pub fn run_experiment<C: ModelConfig>(
         ..Origin::default()
     };
     let outcome = experiment.run(&planned, options)?;
-    let claims = experiment.verdicts(&planned, &outcome.observations);
-    Ok(Results::new(&experiment, &planned, outcome, claims, origin))
+    Ok(experiment.results(&planned, &planned, outcome, origin))
 }
 
 impl<C: ModelConfig> Experiment<C> {
@@ -98,6 +97,19 @@ impl<C: ModelConfig> Experiment<C> {
         })
     }
 
+    /// The results of the `planned` runs, with a verdict on each claim. `all` also has the runs that were left out.
+    pub fn results(
+        &self,
+        all: &[PlannedRun<C>],
+        planned: &[PlannedRun<C>],
+        mut outcome: Outcome,
+        origin: Origin,
+    ) -> Results {
+        outcome.leave_out(all, planned);
+        let claims = self.verdicts(all, &outcome.observations);
+        Results::new(self, all, outcome, claims, origin)
+    }
+
     /// Checks that the files of the experiment's tasks can be read.
     ///
     /// # Errors
@@ -107,9 +119,9 @@ impl<C: ModelConfig> Experiment<C> {
         tasks::read(self.tasks.iter()).map(drop)
     }
 
-    /// Checks, without training, that the runs of `planned` can start: that they can be trained on their data at every
-    /// point of a sweep, and evaluated on the tasks. `opened` returns data that are already open. Other data, and tasks
-    /// whose file does not exist, are not checked.
+    /// Checks, without training, that the runs of `planned` can be trained on their data at every point of a sweep, and
+    /// evaluated on the tasks. `opened` returns data that are already open. Other data, and tasks whose file does not
+    /// exist, are not checked.
     ///
     /// # Errors
     ///
@@ -171,8 +183,8 @@ impl<C: ModelConfig> Experiment<C> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the data or the tasks cannot be opened, the device is missing, or a run cannot be evaluated on
-    /// the tasks; nothing is deleted then. Also returns an error if a run cannot be deleted.
+    /// Returns an error if the data or the tasks cannot be opened, the device is missing, or a run cannot be evaluated
+    /// on the tasks. Nothing is deleted then. Also returns an error if a run cannot be deleted.
     pub fn forget(
         &self,
         planned: &[PlannedRun<C>],

@@ -28,6 +28,15 @@ pub(crate) fn check<C: ModelConfig>(
                 ),
             );
         }
+        let given = [("values", &run.values), ("published", &run.published)];
+        for (field, numbers) in given {
+            if let Some((quantity, number)) = numbers.iter().find(|(_, it)| !it.is_finite()) {
+                let problem = format!(
+                    "of `{name}` has {number:?} for `{quantity}`; give a finite number, or leave it out"
+                );
+                return error(field, problem);
+            }
+        }
     }
     check_seeds(experiment)?;
     if experiment.count.is_none() {
@@ -94,6 +103,10 @@ fn check_given<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
 
 /// Checks that bounds and tolerances are finite and in order.
 fn check_numbers(claim: &Claim) -> Result<(), ConfigError> {
+    if matches!(&claim.test, Test::NotTested(why) if why.trim().is_empty()) {
+        let problem = format!("\"{}\" is not tested, but gives no reason", claim.says);
+        return error("claims", problem);
+    }
     let range = |low: f64, high: f64| low.is_finite() && high.is_finite() && low <= high;
     let within = |tolerance: f64| tolerance.is_finite() && tolerance >= 0.0;
     let good = match &claim.test {

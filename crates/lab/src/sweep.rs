@@ -161,7 +161,7 @@ const MOST_POINTS: usize = 10_000;
 /// The seed of the draws, the same for every sweep.
 const DRAWS: u64 = 1;
 
-/// Whether a number may stand for a whole number that a float cannot represent: floats skip whole numbers from 2⁵³ on,
+/// Whether a number may stand for a whole number that a float cannot represent. Floats skip whole numbers from 2⁵³ on,
 /// and integer fields end at 2⁶⁴.
 fn is_inexact(number: f64) -> bool {
     ((1_u64 << 53) as f64..=u64::MAX as f64).contains(&number.abs())
@@ -490,8 +490,9 @@ impl Range {
         }
     }
 
-    /// The ends, and values `at` equal shares between them. All of these values have the same number of digits: the
-    /// fewest, but at least `digits`, that keep each within a twentieth of the distance to its nearest neighbour.
+    /// The ends, and values `at` equal shares between them. All values between the ends have the same number of digits,
+    /// at least `digits`. It is the smallest number with which rounding moves no value by more than a twentieth of the
+    /// distance to its nearest neighbour.
     fn spread(&self, digits: usize, at: impl Fn(f64) -> f64) -> Vec<f64> {
         let last = self.count - 1;
         let exact = |i: usize| match i {

@@ -80,7 +80,7 @@ fn without_a_carry_both_forms_agree() {
         let paper = forward(&recurrent(0.0, Form::Paper, tau.clone()), x.clone());
         let code = forward(&recurrent(0.0, Form::Code, tau.clone()), x.clone());
         assert!(difference(paper, code) < 1e-6);
-        // With a carry, they differ from the second block on.
+        // With a carry, the forms differ from the second block on.
         let paper = forward(&recurrent(0.5, Form::Paper, tau.clone()), x.clone());
         let code = forward(&recurrent(0.5, Form::Code, tau), x);
         assert_eq!(difference(paper, code) > 1e-3, time > 4, "{time} tokens");

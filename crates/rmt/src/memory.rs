@@ -2,8 +2,8 @@
 //!
 //! The stream holds a matrix X ∈ R^{D_k × D_v} column by column: coordinate (k, v) is at `v · D_k + k`. R data vectors
 //! have the same order: coordinate v of vector h is at `v · R + h`. A contraction over D_k, or over the R vectors, is
-//! then one matrix product over the last axis, for all tokens and all v together, without a transposition. So are the
-//! products with W_1, W_2 and W_U. `docs/performance.md` compares this order with others.
+//! then one matrix product over the last axis. It covers all tokens and all v together, without a transposition. The
+//! products with W_1, W_2 and W_U have the same form. `docs/performance.md` compares this order with others.
 
 use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};

@@ -429,7 +429,7 @@ impl<M: ModelConfig> RunConfig<M> {
     }
 }
 
-/// Maximum number of micro-batches per step. A run can be stopped only between two steps.
+/// Maximum number of micro-batches per step. A stop waits until the step has ended, unless image files are being read.
 const MOST_MICRO_BATCHES: usize = 1 << 16;
 /// Maximum bytes of a config. A parsed config takes up to a hundred times its size in memory.
 const MOST_BYTES: usize = 1 << 18;

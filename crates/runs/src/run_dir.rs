@@ -259,8 +259,9 @@ impl RunDir {
         written.map_err(|error| self.explain(error))
     }
 
-    /// Restores the other files of the run that another program has deleted or changed, and adds a note for each. Then
-    /// waits until all `rows` and samples are on disk, and returns the length and hash of both files.
+    /// Restores the files of the run, other than metrics and samples, that another program has deleted or changed, and
+    /// adds a note for each. Then waits until all `rows` and samples are on disk, and returns the length and hash of
+    /// both files.
     ///
     /// # Errors
     ///

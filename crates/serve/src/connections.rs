@@ -154,8 +154,8 @@ fn served(
         .serve_connection(TokioIo::new(Box::pin(socket)), service)
 }
 
-/// Returns the error to send to a client whose connection has ended. A client that disconnects is not an error of the
-/// server.
+/// Returns the error to send to a client whose connection has ended. A client's disconnection is not an error of
+/// the server.
 fn refusal(ended: hyper::Result<()>, seat: &Seat) -> Option<ApiError> {
     match ended {
         // An idle connection, which a client keeps for another request, ends without an error.

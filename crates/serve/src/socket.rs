@@ -231,7 +231,7 @@ pub async fn refuse(stream: &TcpStream, error: &ApiError) {
 /// Waits until the client has closed the connection, even if the client has sent bytes that nobody has read. hyper
 /// notices the end of a connection only when it reads.
 ///
-/// Also returns if the client sends too much after the request that is being answered: once the buffer for such bytes
+/// Also returns if the client sends too much after the request that is being answered. Once the buffer for such bytes
 /// is full, the end of the connection does not arrive.
 pub async fn is_gone(stream: &TcpStream, seat: &Seat) {
     loop {

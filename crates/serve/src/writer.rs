@@ -351,7 +351,7 @@ mod tests {
             (texts.concat(), finish, taken)
         };
         assert_eq!(stopped(json!("b"), "aabaa"), ("aa".into(), Some("stop"), 3));
-        // Across tokens, within characters, with beginnings that lead nowhere.
+        // A text in `stop` can span tokens that end within characters. Its beginning can occur earlier without the rest.
         assert_eq!(
             stopped(json!("日本"), "x日日本y"),
             ("x日".into(), Some("stop"), 10)
@@ -360,7 +360,7 @@ mod tests {
             stopped(json!("aab"), "aaaab!"),
             ("aa".into(), Some("stop"), 5)
         );
-        // The first of several in the text counts, and not the first of the list.
+        // Of several texts in `stop`, the first to appear counts, not the first in the list.
         assert_eq!(
             stopped(json!(["d", "bcx", "bc"]), "abcd"),
             ("a".into(), Some("stop"), 3)
@@ -412,14 +412,14 @@ mod tests {
         );
         let starts: Vec<usize> = piece.tokens.iter().map(|token| token.start).collect();
         assert_eq!(starts, [0, 1, 1]);
-        // A character after it begins where its text does.
+        // After an incomplete character, a token begins where its own text does.
         let body = json!({ "prompt": "a", "max_tokens": 4, "logprobs": 0 });
         let (texts, starts, ..) = written(&body, b"\xe6\x97xy");
         assert_eq!(
             (texts.concat().as_str(), starts),
             ("\u{fffd}xy", vec![0, 0, 1, 2])
         );
-        // The first token that is generated can complete it.
+        // The first generated token can complete a character of the prompt.
         let body = json!({ "prompt": [97, 230, 151], "max_tokens": 2, "echo": true });
         let (texts, _, finish, _) = written(&body, b"\xa5!");
         assert_eq!((texts.concat().as_str(), finish), ("a日!", Some("length")));

@@ -31,9 +31,9 @@ pub enum MhcForm {
     /// The equations of the paper. The paper does not define the end of the stream; here it is the sum of the streams.
     #[default]
     Paper,
-    /// The code, deepseek-ai/TileKernels. `res` is transposed, so Sinkhorn begins with rows, with a softmax. ε is added
-    /// to `pre`, to the softmax and to the divisors. The norm has no scale. The end is a weighted sum with its own
-    /// weights.
+    /// The code, deepseek-ai/TileKernels. `res` is transposed, so Sinkhorn begins with rows. Its first step is a
+    /// softmax. ε is added to `pre`, to the softmax and to the divisors. The norm has no scale. The end is a weighted
+    /// sum with its own weights.
     Code,
 }
 
@@ -278,7 +278,7 @@ impl MhcConfig {
         b_pre.chain(b_post).chain((0..n * n).map(b_res)).collect()
     }
 
-    /// b of the head, where the weights σ(b) = 1/n of equal streams sum to 1.
+    /// b of the head: σ(b) = 1/n, so the weights of equal streams sum to 1.
     fn b_head(&self) -> Vec<f64> {
         vec![-((self.n - 1) as f64).ln(); self.n]
     }

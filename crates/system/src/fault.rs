@@ -31,8 +31,8 @@ pub trait Blame {
     }
 }
 
-/// The input is at fault if another path would avoid the error: a path that does not exist, has the wrong kind, is not
-/// text, or may not be read or written. For other errors, such as a full disk, the machine is at fault.
+/// The input is at fault if another path would avoid the error. Examples are a path that does not exist, has the wrong
+/// kind, is not text, or may not be read or written. For other errors, such as a full disk, the machine is at fault.
 impl Blame for Error {
     fn fault(&self) -> Fault {
         match self.kind() {

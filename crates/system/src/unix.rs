@@ -12,7 +12,7 @@ pub mod files {
         (a.dev(), a.ino()) == (b.dev(), b.ino())
     }
 
-    /// The time of the last change of a file or its metadata, which no program can set.
+    /// The time of the last change of a file or its metadata. No program can set this time.
     pub fn changed(file: &Metadata) -> Option<(i64, i64)> {
         Some((file.ctime(), file.ctime_nsec()))
     }

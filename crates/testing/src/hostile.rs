@@ -67,13 +67,13 @@ pub fn target(name: &str) -> (Target, Vec<(String, Vec<u8>)>) {
     (target, paths.iter().map(read).collect())
 }
 
-/// Cuts `good` to every length, or to 200 evenly spaced lengths.
+/// Cuts `good` to every length, or to at most 200 evenly spaced lengths.
 pub fn cuts(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let step = good.len().div_ceil(200).max(1);
     (0..good.len()).step_by(step).map(|end| good[..end].into())
 }
 
-/// Flips one bit of `good`: every bit in turn, or 2,000 evenly spaced bits.
+/// Flips one bit of `good`: every bit in turn, or about 2,000 evenly spaced bits.
 pub fn flips(good: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> {
     let bits = good.len() * 8;
     // Odd, so that all eight bits of a byte have their turn.

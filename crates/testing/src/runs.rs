@@ -193,7 +193,7 @@ fn moments(checkpoint: &Path) -> BTreeMap<String, Vec<u8>> {
 /// square of the differences of weights.
 ///
 /// The largest difference of a weight would say little. AdamW moves a weight by up to the learning rate even if its
-/// gradient is only rounding, and rounding depends on the kernels that a GPU backend finds fastest.
+/// gradient is only rounding. The rounding depends on the kernels that a GPU backend finds fastest.
 pub fn differences(found: &Path, expected: &Outcome) -> (f64, f64) {
     let found = outcome(found);
     let steps = |outcome: &Outcome| -> Vec<(usize, u64)> {

@@ -45,8 +45,9 @@ pub type Weighted<'a> = (&'a TokenFormerConfig, &'a Tensors);
 ///
 /// # Errors
 ///
-/// Returns an error if the configs differ in more than the numbers of pairs, τ, dropout and initialisation, if a model
-/// uses μP or LoRA, or if tables or norms differ. Also returns an error if `value_scale` is 0 or not finite as f32.
+/// Returns an error if the configs differ in more than the numbers of pairs, τ, dropout and initialisation. Also
+/// returns an error if a model uses μP or LoRA, if tables or norms differ, or if `value_scale` is 0 or not finite as
+/// f32.
 pub fn merge(
     (a, a_weights): Weighted,
     (b, b_weights): Weighted,
@@ -209,8 +210,8 @@ fn merged_config(
 }
 
 impl TokenFormerConfig {
-    /// Turns the added pairs of a tuned model into ordinary pairs, or adds the corrections of LoRA to its pairs. The
-    /// function of the model and τ stay the same.
+    /// Turns the added pairs of a tuned model into ordinary pairs, or adds the corrections of LoRA to its pairs. τ and
+    /// the function of the model stay the same.
     pub fn absorb(&self, mut weights: Tensors) -> (Self, Tensors) {
         if self.lora.is_some() {
             let own: Vec<String> = weights

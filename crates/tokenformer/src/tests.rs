@@ -34,7 +34,7 @@ fn small() -> TokenFormerConfig {
     }
 }
 
-/// Normalizations that a zero key does not change.
+/// Normalizations whose result a zero key does not change.
 const THAT_GROW: [Normalization; 3] = [
     Normalization::L2NormGelu,
     Normalization::GeluL2Norm,

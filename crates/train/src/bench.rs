@@ -109,8 +109,8 @@ fn best_rate(measure: impl Fn(usize) -> (f64, f64), sizes: &[usize]) -> f64 {
 ///
 /// # Errors
 ///
-/// Returns the errors of [`Trainer::new`], an error if `RESIDUAL_ZOO_PROFILE` does not name a file in an existing
-/// folder, and an error after the part of a step in which the user stops the program.
+/// Returns the errors of [`Trainer::new`], and an error if `RESIDUAL_ZOO_PROFILE` does not name a file in an existing
+/// folder. If the user stops the program, returns an error after the current part of the step.
 pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
     config: RunConfig<C>,
     corpus: &Corpus,

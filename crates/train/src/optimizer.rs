@@ -108,7 +108,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
         model.map(&mut Put::<B>(after))
     }
 
-    /// Performs one step of parameters, and keeps their moments. Returns the parameters.
+    /// Performs one step on the `taken` parameters, and keeps their moments. Returns the parameters.
     fn step_of(&mut self, taken: Vec<Taken<B>>) -> Stepped<B> {
         let places: Vec<_> = taken
             .iter()

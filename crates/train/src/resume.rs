@@ -291,8 +291,8 @@ fn progress_note(newest: &Newest, steps: usize, ended: bool) -> String {
     }
 }
 
-/// Refuses initial weights other than those with which the run began. Weights are the same if they come from the same
-/// directory, or if they are equal, for example after the directory was moved.
+/// Refuses initial weights that differ from the weights with which the run began. Weights are the same if they come
+/// from the same directory, or if they are equal, for example after the directory was moved.
 fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<(), Error> {
     let Some(asked) = options.init_from.as_ref().map(|(run, _)| absolute(run)) else {
         return Ok(());

@@ -36,8 +36,8 @@ use crate::{RunOptions, Summary, Trainer, Validation};
 ///
 /// # Errors
 ///
-/// Returns an error if the config is invalid; if the directory contains something else or another run, is in use or
-/// cannot be written; or if too many consecutive steps have a loss or gradient that is not finite.
+/// Returns an error if the config is invalid, or if the directory contains something else or another run, is in use or
+/// cannot be written. Also returns an error if too many consecutive steps have a loss or gradient that is not finite.
 pub fn run<B: AutodiffBackend, C: ModelConfig>(
     config: RunConfig<C>,
     corpus: &Corpus,

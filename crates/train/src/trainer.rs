@@ -249,7 +249,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     ///
     /// # Errors
     ///
-    /// Returns an error that names the file of an image that was deleted or is damaged.
+    /// Returns an error that names the file of an image that was deleted or is damaged. Also returns an error if the
+    /// user stops the process while image files are read.
     pub fn batch(&self, micro: usize) -> Result<Batch, Error> {
         let train = &self.config.train;
         let all = self.team.map_or(1, |team| team.size());
@@ -358,7 +359,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     ///
     /// # Errors
     ///
-    /// Returns an error that names the file of an image that was deleted or is damaged.
+    /// Returns the errors of [`batch`](Self::batch).
     pub fn validate(&self) -> Result<Validation, Error> {
         let found = self.validate_while(|_, _| true)?;
         Ok(found.unwrap_or_else(|| unreachable!("nothing stops it")))

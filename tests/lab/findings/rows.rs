@@ -21,6 +21,8 @@ pub struct Row {
     pub sign: char,
     pub found: String,
     pub reported: String,
+    /// The p-value before any correction. A p that is printed as `< 0.001` is taken as 0.001.
+    pub p: Option<f64>,
 }
 
 impl Results {
@@ -96,6 +98,7 @@ impl Row {
             sign,
             found: short(measured),
             reported: reported.into(),
+            p: uncorrected(measured),
         })
     }
 }
@@ -133,7 +136,12 @@ fn difference(measured: &str) -> Option<String> {
         true => format!("{first} in both"),
         false => format!("{first} against {second}: {difference}"),
     };
-    let kept = ["excludes the reported", "tolerance", "lower in", "higher in"];
+    let kept = [
+        "excludes the reported",
+        "tolerance",
+        "lower in",
+        "higher in",
+    ];
     for part in rest.split("; ") {
         if kept.iter().any(|start| part.starts_with(start)) {
             short += &format!(", {part}");
@@ -152,6 +160,16 @@ fn corrected(measured: &str) -> Option<String> {
         .split_once("corrected ")
         .map_or(p.trim_start_matches("= "), |(_, p)| p);
     Some(format!("p {p}"))
+}
+
+/// The p-value before the correction.
+fn uncorrected(measured: &str) -> Option<f64> {
+    let (_, p) = measured.rsplit_once("; p ")?;
+    p.split(',')
+        .next()?
+        .trim_start_matches(['=', '<', ' '])
+        .parse()
+        .ok()
 }
 
 fn each_seed(measured: &str) -> Option<String> {
@@ -194,6 +212,7 @@ fn a_measurement_is_shortened() {
     let measured = "A, 1: 1.5; B: 1.7 nats/token; difference -0.2 ± 0.1 over 8 seeds, detectable 0.14; p = 0.010, \
                     corrected 0.020";
     assert_eq!(short(measured), "1.5 against 1.7: -0.2 ± 0.1, p 0.020");
+    assert_eq!(uncorrected(measured), Some(0.01));
     let alone = measured.split(", corrected").next().unwrap();
     assert_eq!(short(alone), "1.5 against 1.7: -0.2 ± 0.1, p 0.010");
     let by_seeds = "A: 1.5; B: 1.7 nats/token; difference -0.2 ± 0.3 over 8 seeds, detectable 0.4; lower in 7 of 8 \
@@ -207,6 +226,7 @@ fn a_measurement_is_shortened() {
         short(memory),
         "37.8 against 37.3 MiB: +0.5 ± 0.0, p < 0.001"
     );
+    assert_eq!(uncorrected(memory), Some(0.001));
     let close = "A: 1.5; B: 1.5 nats/token; difference -0.0000 ± 0.0000 over 8 seeds, detectable 0.0000; tolerance 0.0020";
     assert_eq!(short(close), "1.5 in both, tolerance 0.0020");
     assert_eq!(

@@ -115,11 +115,18 @@ const TOP: f64 = 18.0;
 /// A forest plot: a line for each interval, a dot for its middle, and a diamond for the paper's factor.
 pub fn plot(sizes: &[(&Size, String, Worth)]) -> String {
     let ends = sizes.iter().flat_map(|(size, _, worth)| {
-        [worth.low, worth.high].into_iter().chain(size.reported.map(|(factor, _)| factor))
+        [worth.low, worth.high]
+            .into_iter()
+            .chain(size.reported.map(|(factor, _)| factor))
     });
-    let (low, high) = ends.fold((1.0, 1.0), |(low, high): (f64, f64), x| (low.min(x), high.max(x)));
+    let (low, high) = ends.fold((1.0, 1.0), |(low, high): (f64, f64), x| {
+        (low.min(x), high.max(x))
+    });
     // Quarters of a doubling at both ends.
-    let (low, high) = ((4.0 * low.log2()).floor() / 4.0, (4.0 * high.log2()).ceil() / 4.0);
+    let (low, high) = (
+        (4.0 * low.log2()).floor() / 4.0,
+        (4.0 * high.log2()).ceil() / 4.0,
+    );
     let x = |factor: f64| LEFT + (factor.log2() - low) / (high - low) * (WIDTH - LEFT - 30.0);
     let bottom = TOP + ROW * sizes.len() as f64;
     let height = bottom + 56.0;

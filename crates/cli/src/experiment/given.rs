@@ -171,7 +171,7 @@ impl ExperimentArgs {
         Ok(())
     }
 
-    /// Refuses options that change nothing, because the experiment trains nothing.
+    /// Refuses options that have no effect in an experiment without training.
     pub(super) fn check_effect<C: ModelConfig>(
         &self,
         experiment: &Experiment<C>,
@@ -193,7 +193,7 @@ impl ExperimentArgs {
         let configs = || planned.iter().filter_map(|run| run.config.as_ref());
         let reads = |part: &str| match part {
             "train" => false,
-            // The size of images, and the number of classes.
+            // The size of images and the number of classes come from the data.
             "data" => configs().any(|config| config.data.image().is_some()),
             _ => configs().next().is_some(),
         };
@@ -209,7 +209,7 @@ impl ExperimentArgs {
 
     /// Returns the command that repeats the results; it begins with `program`.
     pub(super) fn command(&self, scale: &str, program: &str, kind: BackendKind) -> String {
-        // Without a named backend, Flex comes first.
+        // Flex is the default backend, so the command need not name it.
         let other = (kind != BackendKind::Flex).then_some(kind);
         let new_data = self
             .new_data

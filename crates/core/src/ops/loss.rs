@@ -37,9 +37,8 @@ impl<B: Backend> Loss<B> {
     }
 
     /// Loss with labels smoothed by ε: every class has the target ε / classes, and the true class 1 − ε more (Szegedy
-    /// et al., "Rethinking the inception architecture", 2016, section 7). The objective is the cross-entropy plus ε
-    /// times the mean over all positions of the target's logit minus the mean logit. `cross_entropy` itself is not
-    /// smoothed.
+    /// et al., "Rethinking the inception architecture", 2016, section 7). The objective is the cross-entropy plus
+    /// ε · (target's logit − mean logit), averaged over all positions. `cross_entropy` itself is not smoothed.
     pub fn smoothed(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>, epsilon: f64) -> Self {
         if epsilon == 0.0 {
             return Self::new(logits, targets);

@@ -210,7 +210,7 @@ fn grey_and_transparent_images_become_three_channels() {
     );
 }
 
-/// The expected colours are PIL 13's. For grey images, PIL turns values above 255 into 255.
+/// The expected colours are from PIL 13. For grey images, PIL turns values above 255 into 255.
 #[test]
 fn of_sixteen_bits_the_upper_half_is_read() {
     let directory = directory();

@@ -28,8 +28,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The time between two reports of progress.
 const REPORT: Duration = Duration::from_millis(100);
 
-/// Downloads the file or the texts at `address` that are not in the cache. A cached file is used without asking the hub
-/// if the revision is a commit, and also if the hub cannot be reached.
+/// Downloads the file or the texts at `address` that are not in the cache. If the revision is a commit, a cached file
+/// is used without asking the hub. A cached file is also used if the hub cannot be reached.
 ///
 /// # Errors
 ///

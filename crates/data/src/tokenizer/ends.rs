@@ -78,12 +78,12 @@ impl Tokenizer {
         self.begin_of_text().unwrap_or(0)
     }
 
-    /// Returns the id of the token that begins a text: the one that is set, or [`end_of_text`](Self::end_of_text).
+    /// Returns the id of the token that begins a text: the id that is set, or [`end_of_text`](Self::end_of_text).
     pub fn begin_of_text(&self) -> Option<u32> {
         self.ends.begin.or_else(|| self.end_of_text())
     }
 
-    /// Returns the id of the token that ends a text: the one that is set, or `<|endoftext|>` if there is such a token.
+    /// Returns the id of the token that ends a text: the id that is set, or the id of `<|endoftext|>`, if there is one.
     pub fn end_of_text(&self) -> Option<u32> {
         self.ends.end.or_else(|| self.token_id(END_OF_TEXT))
     }

@@ -45,8 +45,8 @@ pub(super) fn bound(
     })
 }
 
-/// Tests whether a run has `value` ± `within` times as much as the other. Compares seed by seed if values differ
-/// between seeds.
+/// Tests whether a run has `value` ± `within` times as much of a quantity as the other run. Compares seed by seed if
+/// values differ between seeds.
 pub(super) fn ratio(observations: &[Observation], test: &Ratio) -> Found {
     let pairs = pairs(observations, &test.run, &test.than)?;
     let of_both = |(a, b): &(&Observation, &Observation)| {

@@ -18,11 +18,11 @@ pub(super) const RMT: &[&str] = &[
     "training FLOPs counted",
 ];
 
-/// The cost of an RMT and of a transformer by the size of the residual stream, as in Table 7 (Mak & Flanigan, Figure 1,
-/// Table 7).
+/// The cost of an RMT and of a transformer by the size of the residual stream (Mak & Flanigan, Figure 1, Table 7).
 ///
-/// Dimensions are those of GPT2-medium (footnote 4), except for the size of the stream: D of a transformer, or D_k D_v
-/// of an RMT. FLOPs are of the forward pass, per token; with `tokens`, also of training.
+/// All dimensions but the size of the stream are the dimensions of GPT2-medium (footnote 4). The size of the stream is D
+/// of a transformer, or D_k D_v of an RMT. FLOPs are given per token of the forward pass and, for a run with `tokens`,
+/// also for training.
 pub(super) fn rmt<C>(run: &PlannedRun<C>, setting: &Setting) -> Result<Quantities, Error> {
     let (n_layer, d_ff, heads, d_head, context) = (24, 4096, 16, 64, 512);
     let (vocab_size, stream) = (setting.vocab_size, run.size("stream size")?);
@@ -112,8 +112,8 @@ pub(super) fn tokenformer<C>(run: &PlannedRun<C>) -> Result<Quantities, Error> {
 
 pub(super) const RECURRENT: &[&str] = &["operations", "FLOPs of a sequence"];
 
-/// Operations of the recurrent transformer and of an ordinary one by the length of the sequence: as section 5.1
-/// estimates them, and the counted FLOPs of the models (Kausik).
+/// Estimated operations (Kausik, section 5.1) and counted FLOPs of the recurrent transformer and of an ordinary one, by
+/// the length of the sequence.
 pub(super) fn recurrent<C: ModelConfig>(
     run: &PlannedRun<C>,
     setting: &Setting,

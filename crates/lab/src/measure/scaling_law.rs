@@ -92,7 +92,7 @@ fn shared_with_the_one_before(corpus: &[u32], suffixes: &[usize]) -> Vec<usize> 
             .take_while(|(a, b)| a == b)
             .count();
         shared[rank[start]] = length;
-        // Without its first token, a suffix shares at least one token less with its predecessor.
+        // Without its first token, a suffix shares at most one token less with its predecessor.
         length = length.saturating_sub(1);
     }
     shared

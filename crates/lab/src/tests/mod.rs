@@ -126,6 +126,21 @@ fn what_an_experiment_refers_to_must_be_there() {
             r#""model.width, ""#,
             "`vary.field`: of `wide` is `model.width, `, with an empty path",
         ),
+        (
+            r#"{"valid_loss": 3.0}"#,
+            r#"{"valid_loss": NaN}"#,
+            "`published` of `base` has NaN for `valid_loss`; give a finite number",
+        ),
+        (
+            "times: 2)",
+            "times: inf)",
+            "`values` of `wide, stream inf` has inf for `stream`",
+        ),
+        (
+            r#"test: Lower(quantity: "valid_loss", run: "wide, stream 192", than: "base")"#,
+            r#"test: NotTested(" ")"#,
+            "\"It is better\" is not tested, but gives no reason",
+        ),
         ("seeds: [1, 2]", "seeds: [2, 2]", "`seeds` has 2 twice"),
         (
             "seeds: [1, 2]",

@@ -45,7 +45,7 @@ const MHC: Fields = &[
 ];
 const READ: Fields = &[("norm.weight", "read.norm.gamma"), ("query", "read.query")];
 
-/// Returns the name of connection `i` of the reference in the zoo.
+/// Returns the zoo's name of connection `i` of the reference.
 type Place = fn(i: usize, n_layer: usize) -> Option<String>;
 
 fn at_sublayer(i: usize, _: usize) -> Option<String> {

@@ -100,7 +100,7 @@ impl Sink for RunStatus {
     }
 
     fn note(&mut self, text: &str) {
-        // Notes on how one run of many resumes are left out.
+        // Leaves out the notes on how one run of many resumes.
         if self.activity != Activity::Starting {
             self.status.clear();
             print(text);

@@ -1,0 +1,72 @@
+//! The main claims of a paper as a family of their own.
+
+use super::rows::Row;
+
+/// The p-value of each claim after Holm's correction for the claims of its paper among `rows`, as the end of a cell.
+/// Empty for a claim without a p-value, and if the paper has no other claim with one.
+pub fn corrected(rows: &[&Row]) -> Vec<String> {
+    let mut texts = vec![String::new(); rows.len()];
+    for paper in papers(rows) {
+        let of_paper = |at: &usize| paper_of(rows[*at]) == paper;
+        let known = (0..rows.len()).filter(of_paper);
+        let mut known: Vec<(usize, f64)> = known.filter_map(|at| Some((at, rows[at].p?))).collect();
+        let count = known.len();
+        if count < 2 {
+            continue;
+        }
+        known.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let mut most: f64 = 0.0;
+        for (rank, (at, p)) in known.into_iter().enumerate() {
+            most = most.max((count - rank) as f64 * p).min(1.0);
+            let p = match p <= 0.001 {
+                true => format!("< {most:.3}"),
+                false => format!("{most:.3}"),
+            };
+            texts[at] = format!("; p {p} among the {count} main claims");
+        }
+    }
+    texts
+}
+
+/// The paper of a claim: the authors that its source names, such as `(Zhu et al., Table 2)`; empty for a section with
+/// one paper.
+fn paper_of(row: &Row) -> &str {
+    let source = row.says.rsplit_once(" (").map_or("", |(_, source)| source);
+    source
+        .split_once(" et al.")
+        .map_or("", |(authors, _)| authors)
+}
+
+fn papers<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
+    let mut papers: Vec<&str> = rows.iter().map(|row| paper_of(row)).collect();
+    papers.sort_unstable();
+    papers.dedup();
+    papers
+}
+
+#[test]
+fn main_claims_are_corrected_within_their_paper() {
+    let row = |says: &str, p| Row {
+        says: says.into(),
+        sign: '?',
+        found: String::new(),
+        reported: String::new(),
+        p,
+    };
+    let rows = [
+        row("A (Zhu et al., Table 2)", Some(0.03)),
+        row("B (Zhu et al., Table 3)", Some(0.001)),
+        row("C (Zhou et al., abstract)", Some(0.04)),
+        row("D (Zhu et al., Table 4)", None),
+        row("E (Zhu et al., Table 5)", Some(0.02)),
+    ];
+    let rows: Vec<&Row> = rows.iter().collect();
+    let expected = [
+        "; p 0.040 among the 3 main claims",
+        "; p < 0.003 among the 3 main claims",
+        "",
+        "",
+        "; p 0.040 among the 3 main claims",
+    ];
+    assert_eq!(corrected(&rows), expected);
+}
