@@ -5,6 +5,7 @@
 mod findings;
 mod finished;
 mod memory;
+mod published;
 mod rooms;
 mod same;
 mod suite_files;

@@ -6,6 +6,7 @@ mod bad_input;
 #[cfg(target_os = "linux")]
 mod changed;
 mod checkpoints;
+mod checks;
 mod cli;
 mod counts;
 #[cfg(unix)]
@@ -25,6 +26,8 @@ mod kills;
 #[cfg(unix)]
 mod places;
 mod plot;
+#[cfg(target_os = "linux")]
+mod pools;
 mod program;
 #[cfg(unix)]
 mod resume;
