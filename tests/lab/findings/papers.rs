@@ -10,7 +10,7 @@ pub struct Paper {
     pub main: &'static [(&'static str, &'static str)],
     /// The indices in `main` of the claims that the README shows.
     pub front: &'static [usize],
-    /// The experiment that measures how the loss of the baseline falls with its tokens.
+    /// The experiment that measures how the loss of the baseline falls with the number of tokens.
     pub tokens: Option<&'static str>,
     /// The claims whose differences are also given as multiples of the baseline's tokens.
     pub sizes: &'static [Size],
@@ -56,7 +56,7 @@ pub const PAPERS: [Paper; 5] = [
         sizes: &[],
         summary: &[
             "After the same tokens, the RMT's loss is between 0.039 lower and 0.001 higher per character (95 %\n  \
-             interval): undecided. The paper reports 0.11 per token, for models 2,000 times larger.",
+             interval): undecided. The paper reports 0.11 lower per token, for models 2,000 times larger.",
             "In `zero_shot`, with a vocabulary of 512 subword tokens, the RMT ends 0.18 lower per token.",
             "At the same FLOPs, the two larger of four RMTs cannot be distinguished from transformers. They end\n  \
              0.010 ± 0.041 and 0.019 ± 0.040 lower.",
@@ -66,7 +66,7 @@ pub const PAPERS: [Paper; 5] = [
             "Of the variants of Table 10, the RMT has the lowest training loss here too. Only its lead over the\n  \
              depth-wise LSTM is decided.",
             "Hierarchical aggregation ends 0.007 ± 0.003 below the transformer, and in the paper above it. This\n  \
-             is no test of the paper, because its form here is guessed from its parameters.",
+             is no test of the paper, because the form of the aggregation is guessed from its parameters.",
             "The highway transformer, second in Table 10, cannot be distinguished from the transformer.",
             "The loss falls as the stream grows from 32 to 128. The sizes from 128 to 512 cannot be\n  \
              distinguished.",
@@ -168,7 +168,7 @@ pub const PAPERS: [Paper; 5] = [
              from scratch, and 0.072 to 0.096 above a transformer. The paper does not make this comparison.",
             "A TokenFormer from scratch is worse than a transformer, by 0.052 to 0.073.",
             "Growing keeps the function of a TokenFormer. During two more stages on the same data, its loss falls\n  \
-             by 0.055 ± 0.017 more than that of a transformer that is widened. Part of this is training: the\n  \
+             by 0.055 ± 0.017 more than the loss of a widened transformer. Part of this is training: the\n  \
              small TokenFormer begins 0.161 above the small transformer, and no small model trains on. At the\n  \
              end, the TokenFormer is 0.107 above.",
             "In `tokenformer_net2net`, the small models train on too. On new data, neither the grown nor the\n  \
@@ -185,7 +185,7 @@ pub const PAPERS: [Paper; 5] = [
             "Merging tokens tuned on another text with tokens tuned on the first text raises the loss on the\n  \
              first text from 2.03 to 2.86.",
             "The initialisation of the authors' code is designed for widths of 768 and more. With it, a\n  \
-             TokenFormer of width 64 ends 0.196 ± 0.024 higher.",
+             TokenFormer of width 64 ends 0.196 ± 0.024 higher than with √(2 / (5 d)), as in the other experiments.",
         ],
     },
     Paper {
@@ -338,8 +338,8 @@ pub const PAPERS: [Paper; 5] = [
              after the correction. After so few tokens, it ends 0.340 ± 0.026 above pre-norm.",
             "ReZero's best learning rate is four times post-norm's. Seven of its eight seeds end below every\n  \
              seed of post-norm. The eighth learns no more than the frequencies of characters, so the difference\n  \
-             from post-norm is undecided. All eight end above pre-norm, by 0.245 or more, from an initialisation\n  \
-             that is not that of ReZero's authors.",
+             from post-norm is undecided. All eight end above pre-norm, by 0.245 or more. Their initialisation\n  \
+             comes from GPT-2, not from ReZero's authors.",
         ],
     },
 ];
