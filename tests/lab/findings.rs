@@ -224,10 +224,11 @@ const IN_TOKENS: &str = "\
 ## Gains in tokens
 
 Losses per character and per token cannot be compared, but multiples of the tokens can.
-[`streams_tokens`](results/streams_tokens.md) measures how the loss of the baseline, the plain residual with twelve layers, falls with its tokens. A gain is given as
-the factor by which the tokens of the baseline would have to be multiplied for the same fall of its loss. The interval
-combines those of the difference and of the slope (delta method). A gain is as reported if the factor of the paper lies
-in the interval. Papers give their factors for other models, data and budgets.
+[`streams_tokens`](results/streams_tokens.md) measures how the loss of the baseline, the plain residual with twelve
+layers, falls with its tokens. A gain is given as the factor by which the tokens of the baseline would have to be
+multiplied for the same fall of its loss. The interval combines those of the difference and of the slope (delta
+method). A gain is as reported if the factor of the paper lies in the interval. Papers give their factors for other
+models, data and budgets.
 
 ";
 

@@ -185,7 +185,8 @@ pub const PAPERS: [Paper; 5] = [
             "Merging tokens tuned on another text with tokens tuned on the first text raises the loss on the\n  \
              first text from 2.03 to 2.86.",
             "The initialisation of the authors' code is designed for widths of 768 and more. With it, a\n  \
-             TokenFormer of width 64 ends 0.196 ± 0.024 higher than with √(2 / (5 d)), as in the other experiments.",
+             TokenFormer of width 64 ends 0.196 ± 0.024 higher than with √(2 / (5 d)), which the\n  \
+             other experiments use.",
         ],
     },
     Paper {
