@@ -34,8 +34,8 @@ fn backends() -> impl TypedValueParser<Value = BackendKind> {
 }
 
 impl BackendArgs {
-    /// Returns the requested backend, or the first one, and the GPU that it computes on, as for
-    /// [`BackendKind::run`].
+    /// Returns the requested backend, or the first one, and the GPU that it computes on. [`BackendKind::run`] takes
+    /// both.
     ///
     /// # Errors
     ///
@@ -145,8 +145,8 @@ impl DataArgs {
     ///
     /// # Errors
     ///
-    /// Returns an error if a path does not exist, if the size of a tokenizer is not a number, or if an assignment sets
-    /// the field of an option.
+    /// Returns an error if a path does not exist, or if the size of a tokenizer is not a number. Also returns an error
+    /// if the data need no file or no tokenizer, or if an assignment sets the field of an option.
     pub fn apply(&self, config: &mut DataConfig, set: &[String]) -> Result<(), ConfigError> {
         if let Some(name) = &self.data {
             // For images, `--data` only gives their location.

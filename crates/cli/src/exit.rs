@@ -86,7 +86,7 @@ fn place() -> Option<&'static str> {
     }
 }
 
-/// Returns the origin of an error: the input or the machine.
+/// Returns the origin of an error: the input, the machine, or a stop by the user.
 fn fault(error: &anyhow::Error) -> Fault {
     let known: [Option<&dyn Blame>; 6] = [
         error.downcast_ref::<Error>().map(|it| it as _),

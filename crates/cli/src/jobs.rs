@@ -20,8 +20,8 @@ use crate::{print, wrapped};
 /// Options of training in several processes.
 #[derive(Args, Debug)]
 pub struct JobsArgs {
-    /// Train with up to N processes at a time, 1 to 256, at most one for each core and as many as fit into memory, each
-    /// with its share of the cores
+    /// Train with up to N processes at a time, 1 to 256, each with its share of the cores. There are at most as many
+    /// processes as cores, and no more than fit into memory
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = crate::number(1, 256))]
     jobs: u32,

@@ -80,7 +80,7 @@ impl Found {
     }
 }
 
-/// Classifies all validation images of `corpus` with the newest checkpoint of `run`, and writes [`IMAGES_REPORT`] and
+/// Classifies all validation images of `corpus` with the chosen checkpoint of `run`, and writes [`IMAGES_REPORT`] and
 /// `images.json` into `directory`.
 ///
 /// # Errors

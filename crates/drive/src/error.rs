@@ -80,7 +80,7 @@ impl Error {
         }
     }
 
-    /// Fails if the user has asked this process to end. Callers have so far done nothing but estimate memory.
+    /// Fails if the user has asked this process to end. Only estimates of memory call this, before anything is written.
     pub(crate) fn unless_stopped() -> Result<(), Self> {
         match stop::is_asked() {
             true => Err(Self::Stopped(

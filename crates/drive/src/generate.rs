@@ -12,9 +12,9 @@ use residual_zoo_system::harmless;
 
 use crate::{Error, Place};
 
-/// Writes each prompt, followed by `tokens` more tokens from the newest checkpoint of `run`. With `None` as its prompt, a
-/// text starts with the first token id of the vocabulary. A single text is written while it is generated. Several texts
-/// are generated in one batch, and lines of hyphens separate them.
+/// Writes each prompt, followed by `tokens` more tokens from the chosen checkpoint of `run`. With `None` as its prompt,
+/// a text starts with the token between documents or, without one, with the first token of the vocabulary. A single
+/// text is written while it is generated. Several texts are generated in one batch, and lines of hyphens separate them.
 ///
 /// # Errors
 ///

@@ -13,7 +13,7 @@ use residual_zoo_train::Interrupter;
 
 use crate::{Error, Place};
 
-/// Serves the newest checkpoint of `run` as [`residual_zoo_serve::serve`] does, until `stop`. Calls `ready` with the
+/// Serves the chosen checkpoint of `run` as [`residual_zoo_serve::serve`] does, until `stop`. Calls `ready` with the
 /// address and the checkpoint once the model is loaded.
 ///
 /// # Errors

@@ -59,7 +59,7 @@ fn model_blake3<C: ModelConfig>(run: &Run<C>) -> String {
     hash_of_parts("residual-zoo-evaluate model v1", &parts).to_string()
 }
 
-/// Evaluates the newest checkpoint of `run` on `tasks`. Writes the samples of each task, and `results.json` in the
+/// Evaluates the chosen checkpoint of `run` on `tasks`. Writes the samples of each task, and `results.json` in the
 /// layout of `lm_eval`. Results of other tasks with the same weights, config and tokenizer are kept.
 ///
 /// # Errors

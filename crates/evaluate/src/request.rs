@@ -73,8 +73,8 @@ impl Requests<'_> {
     ///
     /// # Errors
     ///
-    /// Returns an error if a text is too long or has characters that the tokenizer does not know. Returns
-    /// [`Error::Stopped`] if `goes_on` returns false, and the errors of `take`.
+    /// Returns an error if a continuation is empty or too long, or if a text has characters that the tokenizer does not
+    /// know. Returns [`Error::Stopped`] if `goes_on` returns false, and the errors of `take`.
     pub fn of(
         &self,
         (task, number): (&str, usize),

@@ -66,8 +66,8 @@ pub fn batches(requests: &[Request], rows: usize) -> Vec<Batch> {
 
 /// Scores a batch of `requests`. Returns the indices of the requests and their scores.
 ///
-/// The context is read once, without computing its logits. Each continuation starts from a copy of the cache. If the
-/// model `revises` earlier positions, each sequence is read as a whole, as in training.
+/// The context is read once, and only the logits after its last token are computed. Each continuation starts from a
+/// copy of the cache. If the model `revises` earlier positions, each sequence is read as a whole, as in training.
 pub fn score<B: Backend, M: LanguageModel<B>>(
     model: &M,
     revises: bool,

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{Error, ExportOptions};
 
-/// Makes the model card of the newest checkpoint of `run`. `has_code` tells whether the model comes with a Python
+/// Makes the model card of `checkpoint`, a checkpoint of `run`. `has_code` tells whether the model comes with a Python
 /// module.
 ///
 /// # Errors

@@ -39,8 +39,8 @@ impl Ends {
     }
 
     /// Returns the tokenizer with these tokens, and notes for the user. A text begins with the tokenizer's `bos_token`,
-    /// as in `lm_eval`, and ends where `generation_config.json` says, as in `transformers`. The other files count only
-    /// if these files name no token.
+    /// as in `lm_eval`, and ends where `generation_config.json` says, as in `transformers`. If the tokenizer or that
+    /// file names no token, the other files are used.
     ///
     /// # Errors
     ///

@@ -38,9 +38,9 @@ pub const MODULE: &str = "modeling_residual_zoo";
 /// The `model_type` of these models.
 pub const OWN_TYPE: &str = "residual_zoo";
 
-/// Writes the newest checkpoint of `run` to the new directory `directory`: configs, weights, tokenizer and a model
-/// card. A GPT-2 becomes a `GPT2LMHeadModel`. Other language models, with plain connections or LAuReL, come with the
-/// code that `trust_remote_code` runs.
+/// Writes the chosen checkpoint of `run` to the new directory `directory`: configs, weights, tokenizer and a model
+/// card. A GPT-2 becomes a `GPT2LMHeadModel`. Other models of GPT-2, RMT and TokenFormer layers, with plain connections
+/// or LAuReL, come with the code that `trust_remote_code` runs.
 ///
 /// # Errors
 ///

@@ -12,7 +12,8 @@ use crate::json::{Fields, from_fields};
 use crate::pickle::{Id, Pickle, Value};
 use crate::weights::{Format, Name, linear, rename, same, transpose};
 
-/// Names in the zoo and in `GPT2LMHeadModel`, without its `transformer.`. nanoGPT took these names from it.
+/// Names in the zoo and in `GPT2LMHeadModel`, where the prefix `transformer.` is left out. nanoGPT took its names from
+/// `GPT2LMHeadModel`.
 const NAMES: &[Name] = &[
     same("embeddings.tokens.weight", "wte.weight"),
     same("embeddings.positions.weight", "wpe.weight"),
@@ -349,7 +350,7 @@ pub fn without_biases(path: &Path, mut tensors: Tensors) -> Result<Tensors, Erro
     Ok(tensors)
 }
 
-/// Reads the config in a checkpoint of nanoGPT, `model_args`, and the number of token ids.
+/// Reads the config `model_args` of a checkpoint of nanoGPT. Returns it with the number of token ids.
 ///
 /// # Errors
 ///

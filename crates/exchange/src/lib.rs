@@ -6,8 +6,8 @@
 //! | nanoGPT | `ckpt.pt` |
 //! | TokenFormer, as its authors publish it | `pytorch_model.bin` |
 //!
-//! [`export()`] writes a run for Hugging Face's `transformers`: a GPT-2 as `GPT2LMHeadModel`, any other model with the
-//! Python code of its parts. [`import()`] reads both back.
+//! [`export()`] writes a run for Hugging Face's `transformers`: a GPT-2 as `GPT2LMHeadModel`, and other models of
+//! GPT-2, RMT and TokenFormer layers with their Python code. [`import()`] reads both back.
 //!
 //! Every tensor is accounted for: a missing or unexpected tensor, or one of another shape, is an error. Pickles are
 //! read without executing them.

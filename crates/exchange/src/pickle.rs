@@ -1,8 +1,8 @@
 //! Reads pickles of weights without executing them.
 //!
 //! A pickle is a program for a stack machine that can call any function of Python. This reader knows the few functions
-//! that files of weights call, and refuses all others by name. `burn-store` 0.21 has a reader too, but it ignores the
-//! strides of tensors, so it would read a transposed tensor in the wrong order.
+//! that files of weights call. It refuses all others, and the error names them. `burn-store` 0.21 has a reader too, but
+//! it ignores the strides of tensors, so it would read a transposed tensor in the wrong order.
 
 use std::collections::HashMap;
 

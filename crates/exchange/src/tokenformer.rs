@@ -101,7 +101,8 @@ pub fn normalise(path: &Path, tensors: Tensors) -> Result<Tensors, Error> {
 ///
 /// # Errors
 ///
-/// Returns an error if no TokenFormer has these sizes or, without `n_head`, if no model of Table 8 has them.
+/// Returns an error if a tensor is missing or is not a matrix. Without `n_head`, also returns an error if no model of
+/// Table 8 has the same number of layers and the same width.
 pub fn config(
     tensors: &Tensors,
     n_head: Option<usize>,

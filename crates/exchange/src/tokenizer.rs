@@ -43,9 +43,9 @@ impl From<Tokenizer> for Found {
     }
 }
 
-/// Reads the tokenizer beside the weights of a model with a table of `vocab_size` ids, if there is one:
-/// `tokenizer.json`, the `vocab.json` and `merges.txt` of GPT-2, or nanoGPT's `meta.pkl`. The first two get the added
-/// tokens of `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
+/// Reads the tokenizer beside the weights of a model, if there is one. The model has a table of `vocab_size` ids. The
+/// tokenizer is `tokenizer.json`, the `vocab.json` and `merges.txt` of GPT-2, or nanoGPT's `meta.pkl`. The first two
+/// get the added tokens of `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
 ///
 /// # Errors
 ///

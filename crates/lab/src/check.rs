@@ -401,7 +401,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Describes a reference to something that does not exist, with what exists.
+/// Describes a reference to something that does not exist, and lists the existing names.
 fn no_such(refers: &str, name: &str, what: &str, there: &BTreeSet<&str>) -> String {
     const MOST: usize = 10;
     let meant = did_you_mean(name, there.iter());

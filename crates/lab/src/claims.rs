@@ -28,8 +28,8 @@ pub struct Claim {
 }
 
 /// The test of a claim. Runs are compared seed by seed. A difference is significant if the 95 % confidence interval of
-/// its mean over the seeds (Student's t) excludes zero, and p is below 0.05 after Holm's correction for the number of
-/// claims of the same family.
+/// its mean over the seeds (Student's t) excludes zero. In addition, p must be below 0.05 after Holm's correction for
+/// the number of claims of the same family.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Test {
     /// `run` has less of `quantity` than `than`, or at most `within` more.
@@ -38,7 +38,7 @@ pub enum Test {
     Higher(Compared),
     /// `run` and `than` differ in `quantity` by at most `within`.
     Close(Close),
-    /// `quantity` falls along a line of runs as `along` grows: its slope over the logarithm of `along` is negative, and
+    /// `quantity` falls along a line of runs as `along` grows. Its slope over the logarithm of `along` is negative, and
     /// its mean over the seeds never rises from one size to the next.
     Falls(Falls),
     /// The line of runs `line` has less of `quantity` than the line `than` for the same `along`.
@@ -83,12 +83,12 @@ pub struct Compared {
     /// as another.
     #[serde(default)]
     pub within: f64,
-    /// What is tested: the mean difference, or the number of seeds.
+    /// The tested value: the mean difference, or the number of seeds.
     #[serde(default)]
     pub by: By,
 }
 
-/// What [`Test::Lower`] and [`Test::Higher`] test.
+/// The value that [`Test::Lower`] and [`Test::Higher`] test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum By {
     /// The mean difference over the seeds.
@@ -154,9 +154,9 @@ pub struct Below {
     pub than: String,
 }
 
-/// The fields of [`Test::Transfers`]. The cost of a transfer is a difference of `quantity` on the line `to`: its value
-/// at the best `along` of the line `from`, minus its value at the best `along` of `to`. For each seed, the best values
-/// have the lowest mean over the other seeds.
+/// The fields of [`Test::Transfers`]. The cost of a transfer is a difference of `quantity` on the line `to`. It is the
+/// value at the best `along` of the line `from`, minus the value at the best `along` of `to`. For each seed, the best
+/// values have the lowest mean over the other seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transfers {

@@ -147,8 +147,8 @@ fn line_of(runs: &[&Curve], x: &str, y: &str) -> Series {
     line
 }
 
-/// Says which axes are comparable if the runs read, or may have read, different texts. The hash of a text depends on
-/// the tokenizer.
+/// Says whether values on the vertical axis are comparable if the runs read, or may have read, different texts. The
+/// hash of a text depends on the tokenizer.
 fn texts_note(runs: &[Curve], y: &str) -> String {
     let is_training = y == "train_loss";
     let done = if is_training { "trained" } else { "validated" };

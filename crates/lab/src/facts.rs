@@ -24,7 +24,7 @@ pub struct DataFacts {
     pub train_tokens: Option<usize>,
     /// Number of validation tokens; `None` as for `train_tokens`.
     pub valid_tokens: Option<usize>,
-    /// The fewest and the most tokens that a validation reads; every validation reads the same ones.
+    /// The fewest and the most tokens that a validation of a run reads. All validations of a run read the same tokens.
     pub read: Option<(usize, usize)>,
     /// The fewest and the most passes of a run over the training tokens. They include the passes of the run from whose
     /// weights it starts, if both runs have the same data.

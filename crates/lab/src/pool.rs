@@ -43,7 +43,7 @@ pub(crate) struct Place {
     pub(crate) directory: PathBuf,
     /// The directory of the run from whose weights this run starts, and how it uses them.
     pub(crate) before: Option<(PathBuf, FirstWeights)>,
-    /// The two runs that are merged into that run, if it is a merged one.
+    /// The two runs that are merged into the run in `before`, if that run is a merged one.
     pub(crate) merged: Option<[PathBuf; 2]>,
 }
 

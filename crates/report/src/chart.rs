@@ -2,8 +2,8 @@
 
 /// A chart of series over a shared x axis.
 ///
-/// The y axis spans the values that lines show over most of the x axis. The first steps of a run thus do not flatten the
-/// rest. Higher values are cut off, and the chart says so. Markers and references are always inside.
+/// The y axis spans the values that lines show over most of the x axis. The first steps of a run thus do not flatten
+/// the rest. Higher values are cut off, and the chart says so. Markers and references are always inside.
 ///
 /// A line that is too dense and noisy to follow is averaged, and the chart says so. The range of the averaged points
 /// becomes the line's band, unless the line has a band already.
@@ -11,7 +11,7 @@
 pub struct Chart {
     /// The section heading.
     pub heading: String,
-    /// A sentence under the heading; empty for none.
+    /// A note under the heading; empty for none.
     pub note: String,
     /// The horizontal axis.
     pub x: Axis,

@@ -19,7 +19,7 @@ pub const MARK: &str = "<meta name=\"generator\" content=\"residual-zoo\">";
 pub struct Report {
     /// The page title and first heading.
     pub title: String,
-    /// The sentence under the title.
+    /// The text under the title; a blank line starts a new paragraph.
     pub lead: String,
     /// The page body, in order.
     pub sections: Vec<Section>,
@@ -46,7 +46,7 @@ pub enum Section {
     Folded {
         /// The section heading.
         heading: String,
-        /// A sentence under the heading; empty for none.
+        /// A note under the heading; empty for none.
         note: String,
         /// The language of the texts in Markdown, such as `ron`.
         language: String,
@@ -61,7 +61,7 @@ pub enum Section {
     Pictures {
         /// The section heading.
         heading: String,
-        /// A sentence under the heading; empty for none.
+        /// A note under the heading; empty for none.
         note: String,
         /// The images.
         pictures: Vec<Picture>,

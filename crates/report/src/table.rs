@@ -12,7 +12,7 @@ use crate::text::Text;
 pub struct Table {
     /// The section heading.
     pub heading: String,
-    /// A sentence under the heading; empty for none.
+    /// A note under the heading; empty for none.
     pub note: String,
     /// The columns, left to right.
     pub columns: Vec<Column>,

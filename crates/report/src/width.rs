@@ -121,7 +121,7 @@ fn common(texts: &[&str]) -> usize {
     end
 }
 
-/// Cuts `text` to at most `columns`, with `…` for the rest. A number at its end is omitted as a whole.
+/// Cuts `text` to at most `columns`, with `…` for the rest. A number that the cut would split is omitted as a whole.
 pub(crate) fn end_cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Memory for one purpose. Each client has a few bytes of its own, and takes more from the memory that all share.
+/// Memory for one purpose. Each client has some memory of its own, and takes more from the memory that all share.
 #[derive(Clone)]
 pub struct Room {
     /// Bytes that each part always has.

@@ -1,4 +1,4 @@
-//! The addresses of the server, and the threads that answer them.
+//! The routes of the server, and the threads that answer requests.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Bound {
     }
 }
 
-/// Serves `model`, the newest checkpoint of `run`, until `should_stop` returns true. Running requests then have
+/// Serves `model`, the chosen checkpoint of `run`, until `should_stop` returns true. Running requests then have
 /// [`Options::grace`] to end.
 ///
 /// # Errors

@@ -351,7 +351,8 @@ mod tests {
             (texts.concat(), finish, taken)
         };
         assert_eq!(stopped(json!("b"), "aabaa"), ("aa".into(), Some("stop"), 3));
-        // A text in `stop` can span tokens that end within characters. Its beginning can occur earlier without the rest.
+        // A text in `stop` can span tokens that end within characters. Its beginning can occur earlier without the
+        // rest.
         assert_eq!(
             stopped(json!("日本"), "x日日本y"),
             ("x日".into(), Some("stop"), 10)

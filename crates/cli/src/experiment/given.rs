@@ -94,7 +94,7 @@ impl ExperimentArgs {
         Ok(experiment)
     }
 
-    /// Puts `--data`, `--new-data` and `--tokenizer` into an experiment.
+    /// Puts `--data`, `--new-data`, `--tokenizer` and `--task` into an experiment.
     fn apply<C>(&self, experiment: &mut Experiment<C>) -> Result<(), ConfigError> {
         self.check_data(experiment)?;
         refuse_doubled("--seeds", "train.seed", &self.set)?;

@@ -107,7 +107,7 @@ struct Line {
     /// missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rows: Vec<Vec<Option<Number>>>,
-    /// The beginning of the BLAKE3 hash of the line without this field.
+    /// The beginning of the BLAKE3 hash of the line without this field, and of its machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     blake3: String,
 }

@@ -213,7 +213,7 @@ pub(super) fn signed(of: &Observed, difference: f64) -> String {
 }
 
 /// Tests whether one run has more (`direction` 1) or less (−1) of a quantity than the other, or is behind by at most
-/// `within`: in the mean over the seeds, or in most of the seeds.
+/// `within`. The test is of the mean over the seeds, or of the number of seeds.
 pub(super) fn compare(observations: &[Observation], test: &Compared, direction: f64) -> Found {
     let quantities = (&*test.quantity, &*test.quantity);
     let difference = match &test.beyond {

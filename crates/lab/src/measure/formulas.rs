@@ -20,9 +20,9 @@ pub(super) const RMT: &[&str] = &[
 
 /// The cost of an RMT and of a transformer by the size of the residual stream (Mak & Flanigan, Figure 1, Table 7).
 ///
-/// All dimensions but the size of the stream are the dimensions of GPT2-medium (footnote 4). The size of the stream is D
-/// of a transformer, or D_k D_v of an RMT. FLOPs are given per token of the forward pass and, for a run with `tokens`,
-/// also for training.
+/// All dimensions but the size of the stream are the dimensions of GPT2-medium (footnote 4). The size of the stream is
+/// D of a transformer, or D_k D_v of an RMT. FLOPs are given per token of the forward pass and, for a run with
+/// `tokens`, also for training.
 pub(super) fn rmt<C>(run: &PlannedRun<C>, setting: &Setting) -> Result<Quantities, Error> {
     let (n_layer, d_ff, heads, d_head, context) = (24, 4096, 16, 64, 512);
     let (vocab_size, stream) = (setting.vocab_size, run.size("stream size")?);

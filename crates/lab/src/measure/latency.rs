@@ -32,7 +32,7 @@ pub(super) fn measure<C: ModelConfig>(
     Ok(quantities(NAMES, times.map(|seconds| 1e3 * seconds)))
 }
 
-/// Number of prompts that are read, each with a new cache.
+/// Number of times that the prompt is read, each time with a new cache.
 const PROMPTS: usize = 12;
 /// Maximum number of tokens that are read one by one.
 const MOST_TOKENS: usize = 96;

@@ -14,10 +14,10 @@ use crate::sweep::Value;
 use crate::tune::Tuning;
 
 impl Results {
-    /// Returns a CSV with a line for every observation. A line has the values of a sweep, the directory of the run, and all
-    /// quantities, in seconds, bytes and shares. Lines with the mean of every run with seeds follow, with `mean` in the
-    /// column of the seed. With two or more seeds, there are also lines with the `deviation`: the standard deviation,
-    /// with n − 1. If only some seeds of a run have a quantity, both are empty.
+    /// Returns a CSV with a line for every observation. A line has the values of a sweep, the directory of the run, and
+    /// all quantities, in seconds, bytes and shares. After these lines, every run with seeds has a line with its means,
+    /// marked `mean` in the column of the seed. With two or more seeds, there are also lines with the `deviation`: the
+    /// standard deviation, with n − 1. If only some seeds of a run have a quantity, both are empty.
     pub fn to_csv(&self) -> String {
         let all = self.observations.iter();
         let quantities: BTreeSet<&str> = all
