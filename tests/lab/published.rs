@@ -14,7 +14,7 @@ use residual_zoo::tokenformer::{Init, Position, TokenFormerConfig};
 use residual_zoo::{ModelConfig, Zoo};
 use serde_json::Value;
 
-use super::suite_files::{experiment, root};
+use super::suite_files::{experiment, experiments, root};
 
 fn planned(paper: &str, name: &str) -> Vec<PlannedRun> {
     experiment(paper, name, "paper").plan(&[]).unwrap()

@@ -84,7 +84,7 @@ pub struct Compared {
     #[serde(default)]
     pub within: f64,
     /// The tested value: the mean difference, or the number of seeds.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "By::is_mean")]
     pub by: By,
 }
 
@@ -97,6 +97,12 @@ pub enum By {
     /// The number of seeds in which the difference has the claimed sign (sign test). One seed that fails outweighs all
     /// others in a mean, but counts as one seed here.
     Seeds,
+}
+
+impl By {
+    fn is_mean(&self) -> bool {
+        *self == Self::Mean
+    }
 }
 
 /// A difference between two runs that is subtracted from another difference.
