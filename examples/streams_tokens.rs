@@ -1,3 +1,3 @@
-//! What more tokens are worth to the baseline of the experiments on streams.
+//! The value of more tokens to the baseline of the experiments on streams.
 
 residual_zoo::experiment!("streams_tokens");

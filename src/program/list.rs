@@ -128,30 +128,39 @@ fn groups() -> Result<Vec<Group>, Error> {
     ])
 }
 
-/// Prints all names on one screen. Run files of a directory share its name.
+/// Prints the names on one screen. Of run files, it prints the directories and their numbers of files.
 fn overview(groups: &[Group]) -> anyhow::Result<()> {
     for group in groups {
-        let mut text = format!("{} ({}):", group.word, group.rows.len());
-        let mut last = None;
+        let mut names: Vec<(String, usize)> = Vec::new();
         for [name, _] in &group.rows {
-            let (folder, name) = name.split_once('/').unwrap_or(("", name));
-            text += match last {
-                None => " ",
-                Some(last) if last == folder => ", ",
-                Some(_) => "; ",
+            let name = match name.split_once('/') {
+                Some((folder, _)) => format!("{folder}/"),
+                None => name.clone(),
             };
-            if last != Some(folder) && !folder.is_empty() {
-                text += &format!("{folder}/ ");
+            match names.last_mut().filter(|(last, _)| *last == name) {
+                Some((_, count)) => *count += 1,
+                None => names.push((name, 1)),
             }
-            text += name;
-            last = Some(folder);
         }
+        let shown = names
+            .into_iter()
+            .map(|(name, count)| match name.ends_with('/') {
+                true => format!("{name} ({count})"),
+                false => name,
+            });
+        let shown: Vec<String> = shown.collect();
+        let text = format!(
+            "{} ({}): {}",
+            group.word,
+            group.rows.len(),
+            shown.join(", ")
+        );
         for (i, line) in wrap(&text, columns() - 3).into_iter().enumerate() {
             let indent = if i == 0 { "" } else { "  " };
             cli::print(&format!("{indent}{line}"))?;
         }
     }
-    let more = "More: `residual-zoo list runs` describes the run files; any other WORD searches.";
+    let more = "More: `residual-zoo list runs` lists the run files; any other WORD searches.";
     cli::print(&cli::wrapped(more, ""))?;
     Ok(())
 }

@@ -13,20 +13,20 @@ fn lines_of(shown: &str, name: &str) -> usize {
 }
 
 #[test]
-fn list_shows_all_names_on_one_screen() {
+fn list_shows_names_on_one_screen() {
     let shown = ok(&mut zoo("list"));
     let longest = shown.lines().map(|line| line.chars().count()).max();
     assert!(longest <= Some(80) && shown.lines().count() < 24, "{shown}");
     let words: Vec<&str> = shown.split([' ', ',', ';', '\n']).collect();
-    for name in ["Gpt2", "Composed", "Laurel", "ValueResidual", "copy-smoke"] {
+    for name in ["Gpt2", "Composed", "Laurel", "ValueResidual"] {
         assert!(words.contains(&name), "{name} in {shown}");
     }
     for source in builtin::experiments() {
         assert!(words.contains(&source.name.as_str()), "{shown}");
     }
     for (name, _) in builtin::run_files() {
-        let (folder, name) = name.split_once('/').unwrap();
-        assert!(words.contains(&name) && words.contains(&format!("{folder}/").as_str()));
+        let (folder, _) = name.split_once('/').unwrap();
+        assert!(words.contains(&format!("{folder}/").as_str()), "{shown}");
     }
     assert!(shown.contains("`residual-zoo list runs`"), "{shown}");
 }

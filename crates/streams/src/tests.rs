@@ -123,7 +123,7 @@ fn starts_are_those_of_the_papers() {
     ] {
         assert!(!frame.by_depth);
     }
-    assert_eq!(HyperConfig::default().frame(on.count).output, 2.0);
+    assert_eq!(HyperConfig::default().frame(on.count).output, 0.5);
     let mix = InitialMixConfig {
         start: InitialMixStart::Nanochat,
     };

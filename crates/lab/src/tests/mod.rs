@@ -129,12 +129,12 @@ fn what_an_experiment_refers_to_must_be_there() {
         (
             r#"{"valid_loss": 3.0}"#,
             r#"{"valid_loss": NaN}"#,
-            "`published` of `base` has NaN for `valid_loss`; give a finite number",
+            "`published`: of `base` has NaN for `valid_loss`; give a finite number",
         ),
         (
             "times: 2)",
             "times: inf)",
-            "`values` of `wide, stream inf` has inf for `stream`",
+            "`values`: of `wide, stream inf` has inf for `stream`",
         ),
         (
             r#"test: Lower(quantity: "valid_loss", run: "wide, stream 192", than: "base")"#,
