@@ -67,9 +67,10 @@ impl Worth {
     }
 }
 
-/// The sizes of a paper's claims, in the order of [`Paper::sizes`].
+/// The sizes of a paper's claims, in the order of [`Paper::sizes`]. Empty until the experiment on tokens has a page.
 pub fn sizes(paper: &Paper, all: &[Results]) -> Vec<(&'static Size, String, Worth)> {
-    let Some(tokens) = paper.tokens else {
+    let is_here = |name: &&str| all.iter().any(|it| it.name == **name);
+    let Some(tokens) = paper.tokens.filter(is_here) else {
         return Vec::new();
     };
     let of = |name: &str| {
