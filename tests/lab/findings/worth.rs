@@ -207,7 +207,7 @@ fn a_difference_is_worth_as_many_tokens_as_the_slope_says() {
     // Half a doubling, √2 times the tokens; the ends are 2^0.3 and 2^0.7.
     let worth = slope.worth((-0.05, 0.02));
     let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-4, "{a} is not {b}");
-    near(worth.factor, 1.4142);
+    near(worth.factor, 2f64.sqrt());
     near(worth.low, 1.2311);
     near(worth.high, 1.6245);
     // r = 0.5, with an error of √(0.2² + (0.5 · 0.3)²) = 0.25.
