@@ -132,9 +132,9 @@ fn what_an_experiment_refers_to_must_be_there() {
             "`published`: of `base` has NaN for `valid_loss`; give a finite number",
         ),
         (
-            "times: 2)",
-            "times: inf)",
-            "`values`: of `wide, stream inf` has inf for `stream`",
+            "published: {",
+            "values: {\"seen\": inf}, published: {",
+            "`values`: of `base` has inf for `seen`",
         ),
         (
             r#"test: Lower(quantity: "valid_loss", run: "wide, stream 192", than: "base")"#,
