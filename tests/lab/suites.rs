@@ -338,9 +338,11 @@ fn a_suite_that_is_stopped_goes_on_and_ends_as_if_it_had_not_been() {
             "train.steps=400".into(),
         ]
     };
+    let pages = directory.path().join("pages");
     let start = || {
         let mut command = example("rmt_stream_size");
         command.args(arguments(directory.path()));
+        command.arg("--publish").arg(&pages);
         command
             .stdout(std::process::Stdio::piped())
             .stderr(std::process::Stdio::piped());
@@ -374,9 +376,11 @@ fn a_suite_that_is_stopped_goes_on_and_ends_as_if_it_had_not_been() {
     );
     let partial = results(directory.path(), "rmt_stream_size");
     assert!(!partial["missing"].as_array().unwrap().is_empty());
+    assert!(!pages.exists(), "a part is not published");
 
     let second = end(start());
     assert!(second.status.success(), "{}", text(&second.stderr));
+    assert!(pages.join("rmt_stream_size.md").exists());
     let mut command = example("rmt_stream_size");
     let reference = command.args(arguments(whole.path())).output().unwrap();
     assert!(reference.status.success());
