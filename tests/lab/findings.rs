@@ -141,7 +141,15 @@ fn front_page() -> String {
         let rows = paper.front.iter();
         let rows = rows.map(|at| {
             let (results, row) = find(&results, paper.main[*at]);
-            line(row, &results.link("docs/"))
+            let mut row = row.clone();
+            row.says = row.says.trim_start_matches("primary: ").into();
+            // The p-value in another family is a detail.
+            if let Some((found, _)) = row.found.rsplit_once(" (")
+                && row.found.ends_with("in one family of all claims)")
+            {
+                row.found = found.into();
+            }
+            line(&row, &results.link("docs/"))
         });
         rows.collect::<Vec<_>>()
     });

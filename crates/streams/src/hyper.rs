@@ -95,7 +95,7 @@ impl<B: Backend> Connection<B> for Hyper<B> {
 /// streams are summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RootN {
-    /// 1/√n, which serves that purpose. Other implementations divide too.
+    /// 1/√n, which serves that purpose if the streams are independent. At first, they are equal.
     #[default]
     Divide,
     /// √n, another reading of the sentence.

@@ -3,11 +3,15 @@
 use super::rows::Row;
 
 /// The p-value of each claim after Holm's correction for the claims of its paper among `rows`, as the end of a cell.
-/// Empty for a claim without a p-value, and if the paper has no other claim with one.
+/// Empty for a claim without a p-value, for a primary claim, whose family was named before its runs, and if the paper
+/// has no other such claim.
 pub fn corrected(rows: &[&Row]) -> Vec<String> {
     let mut texts = vec![String::new(); rows.len()];
     for paper in papers(rows) {
-        let of_paper = |at: &usize| paper_of(rows[*at]) == paper;
+        let of_paper = |at: &usize| {
+            let row = rows[*at];
+            paper_of(row) == paper && !row.says.starts_with("primary: ")
+        };
         let known = (0..rows.len()).filter(of_paper);
         let mut known: Vec<(usize, f64)> = known.filter_map(|at| Some((at, rows[at].p?))).collect();
         let count = known.len();
@@ -59,6 +63,7 @@ fn main_claims_are_corrected_within_their_paper() {
         row("C (Zhou et al., abstract)", Some(0.04)),
         row("D (Zhu et al., Table 4)", None),
         row("E (Zhu et al., Table 5)", Some(0.02)),
+        row("primary: F (Zhu et al., Table 6)", Some(0.02)),
     ];
     let rows: Vec<&Row> = rows.iter().collect();
     let expected = [
@@ -67,6 +72,7 @@ fn main_claims_are_corrected_within_their_paper() {
         "",
         "",
         "; p 0.040 among the 3 main claims",
+        "",
     ];
     assert_eq!(corrected(&rows), expected);
 }
