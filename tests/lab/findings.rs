@@ -31,7 +31,7 @@ This page compares the claims of the papers with the experiments of the zoo.
 - **p** is corrected (Holm) for the number of claims of the experiment, or of the claim's family if the experiment has
   primary claims, which were named before its runs.
 - **p among the main claims** is corrected for the main claims of the paper alone. They were chosen after most of these
-  runs, so this p decides nothing here. It will decide for runs that begin after 27 November 2026.
+  runs, so this p decides nothing.
 - **Units.** Numbers without a unit are validation losses, unless the claim says otherwise. They are in nats per
   token, or per image. A model that ends below another has a lower final loss.
 - **Budget:** the number of seeds, the passes over the text, and the time of all training on one core, tuning included.

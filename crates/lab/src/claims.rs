@@ -100,6 +100,7 @@ pub enum By {
 }
 
 impl By {
+    /// Whether the field is left out of a claim's text, so that claims of earlier versions keep their hash.
     fn is_mean(&self) -> bool {
         *self == Self::Mean
     }

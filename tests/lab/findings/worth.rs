@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::papers::{Paper, Size};
+use super::papers::{PAPERS, Paper, Size};
 use super::rows::{Results, Row};
+use super::{find, of_paper};
 
 /// The slope of the baseline's loss for each doubling of its tokens, with half the width of its 95 % interval.
 #[derive(Clone, Copy)]
@@ -69,20 +70,13 @@ impl Worth {
 
 /// The sizes of a paper's claims, in the order of [`Paper::sizes`]. Empty until the experiment on tokens has a page.
 pub fn sizes(paper: &Paper, all: &[Results]) -> Vec<(&'static Size, String, Worth)> {
-    let is_here = |name: &&str| all.iter().any(|it| it.name == **name);
-    let Some(tokens) = paper.tokens.filter(is_here) else {
+    let of_tokens = |name| all.iter().find(|it| it.name == name);
+    let Some(tokens) = paper.tokens.and_then(of_tokens) else {
         return Vec::new();
     };
-    let of = |name: &str| {
-        let found = all.iter().find(|it| it.name == name);
-        found.unwrap_or_else(|| panic!("no page of {name}"))
-    };
-    let slope = Slope::of(of(tokens));
+    let slope = Slope::of(tokens);
     let size = |size: &'static Size| {
-        let results = of(size.experiment);
-        let rows = &mut results.claims.iter();
-        let row = rows.find(|row| row.says.starts_with(size.claim));
-        let row = row.unwrap_or_else(|| panic!("{} has no `{}`", size.experiment, size.claim));
+        let (results, row) = find(all, (size.experiment, size.claim));
         let of_row = difference(row).unwrap_or_else(|| panic!("{}", row.found));
         (size, results.link(""), slope.worth(of_row))
     };
@@ -196,6 +190,17 @@ pub fn plot(sizes: &[(&Size, String, Worth)]) -> String {
     )
     .unwrap();
     svg
+}
+
+#[test]
+fn every_size_has_a_claim_with_a_difference() {
+    for paper in &PAPERS {
+        let all = of_paper(paper.directory);
+        for size in paper.sizes {
+            let (_, row) = find(&all, (size.experiment, size.claim));
+            assert!(difference(row).is_some(), "{}: {}", size.name, row.found);
+        }
+    }
 }
 
 #[test]
