@@ -47,7 +47,7 @@ TINY = {
     "gpt2": "Gpt2(n_layer: 2, n_head: 2, width: 32, context: 64)",
     "rmt": "Rmt(n_layer: 2, d_k: 8, d_v: 8, rank: 4, context: 64)",
     "laurel": "Composed(layers: [Gpt2(n_layer: 2, n_head: 2, width: 32, context: 64)], connection: PerLayer(Laurel()))",
-    "tokenformer": "TokenFormer(n_layer: 2, context: 64)",
+    "tokenformer": "TokenFormer(n_layer: 2, n_head: 2, width: 32, context: 64)",
 }
 
 
@@ -76,6 +76,9 @@ class Machine:
         """Runs a command for at most `limit` seconds, writes its answer and returns it. `read` gets the path of the
         command's JSON file and the text that the command printed, and returns fields of the answer. The command is
         killed as soon as `kill` returns true."""
+        if self.args.tiny:
+            # The limits save the time of a GPU. A CPU may be slow.
+            limit = max(limit, 600)
         path = self.out / f"{question}-{name.replace(' ', '-').replace('/', '-')}"
         words = [str(word).replace("{json}", str(path.with_suffix(".json"))) for word in words]
         # If the command fails, the figures of an earlier command must not be read.
