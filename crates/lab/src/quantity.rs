@@ -119,7 +119,7 @@ pub fn describe(quantity: &str) -> Option<Observed> {
         "training_flops_per_token" | "forward_flops_per_token" | "flops" => ("FLOP", Format::Count),
         "seconds" => ("s", Format::Seconds),
         "train_loss" | "valid_loss" | "first_valid_loss" | "lowest_valid_loss" => {
-            ("nats/token", Format::Loss)
+            ("nats", Format::Loss)
         }
         "perplexity" | "level" => ("", Format::Plain),
         "valid_accuracy" | "highest_valid_accuracy" => ("%", Format::Percent),

@@ -107,11 +107,11 @@ impl Row {
 ///
 /// | long | short |
 /// |---|---|
-/// | `A: 1.5; B: 1.7 nats/token; difference -0.2 ± 0.1 over 8 seeds, …; p = 0.01, corrected 0.02` | `1.5 against 1.7: -0.2 ± 0.1, p 0.02` |
+/// | `A: 1.5; B: 1.7 nats; difference -0.2 ± 0.1 over 8 seeds, …; p = 0.01, corrected 0.02` | `1.5 against 1.7: -0.2 ± 0.1, p 0.02` |
 /// | `99.0, 99.0, 99.0 %; expected at least 95.0` | `99.0 % in all 3 seeds; expected at least 95.0` |
 /// | `0.1, 0.3, 0.2; expected at most 1` | `0.1 to 0.3 in 3 seeds; expected at most 1` |
 ///
-/// Leaves out nats per token, and the published figure, which has a column of its own.
+/// Leaves out the unit of a loss, and the published figure, which has a column of its own.
 fn short(measured: &str) -> String {
     difference(measured)
         .or_else(|| each_seed(measured))
@@ -150,7 +150,7 @@ fn difference(measured: &str) -> Option<String> {
     if !is_zero && let Some(p) = corrected(rest) {
         short += &format!(", {p}");
     }
-    Some(short.replace(" nats/token", ""))
+    Some(short.replace(" nats", ""))
 }
 
 /// The p-value after Holm's correction, such as `p 0.02` or `p < 0.001`.
@@ -204,18 +204,18 @@ fn along_a_line(measured: &str) -> Option<String> {
         }
         _ => rest.to_owned(),
     };
-    Some(format!("{}; {p}", rest.replace(" nats/token", "")))
+    Some(format!("{}; {p}", rest.replace(" nats", "")))
 }
 
 #[test]
 fn a_measurement_is_shortened() {
-    let measured = "A, 1: 1.5; B: 1.7 nats/token; difference -0.2 ± 0.1 over 8 seeds, detectable 0.14; p = 0.010, \
+    let measured = "A, 1: 1.5; B: 1.7 nats; difference -0.2 ± 0.1 over 8 seeds, detectable 0.14; p = 0.010, \
                     corrected 0.020";
     assert_eq!(short(measured), "1.5 against 1.7: -0.2 ± 0.1, p 0.020");
     assert_eq!(uncorrected(measured), Some(0.01));
     let alone = measured.split(", corrected").next().unwrap();
     assert_eq!(short(alone), "1.5 against 1.7: -0.2 ± 0.1, p 0.010");
-    let by_seeds = "A: 1.5; B: 1.7 nats/token; difference -0.2 ± 0.3 over 8 seeds, detectable 0.4; lower in 7 of 8 \
+    let by_seeds = "A: 1.5; B: 1.7 nats; difference -0.2 ± 0.3 over 8 seeds, detectable 0.4; lower in 7 of 8 \
                     seeds; sign test; p = 0.070, corrected 0.140";
     assert_eq!(
         short(by_seeds),
@@ -227,7 +227,7 @@ fn a_measurement_is_shortened() {
         "37.8 against 37.3 MiB: +0.5 ± 0.0, p < 0.001"
     );
     assert_eq!(uncorrected(memory), Some(0.001));
-    let close = "A: 1.5; B: 1.5 nats/token; difference -0.0000 ± 0.0000 over 8 seeds, detectable 0.0000; tolerance 0.0020";
+    let close = "A: 1.5; B: 1.5 nats; difference -0.0000 ± 0.0000 over 8 seeds, detectable 0.0000; tolerance 0.0020";
     assert_eq!(short(close), "1.5 in both, tolerance 0.0020");
     assert_eq!(
         short("99.0, 99.0, 99.0 %; expected at least 95.0"),
@@ -239,7 +239,7 @@ fn a_measurement_is_shortened() {
     );
     assert_eq!(
         short(
-            "-0.1 ± 0.2 nats/token for each doubling over 8 seeds; 3 of 4 steps lower the value; p = 0.3, corrected 0.6"
+            "-0.1 ± 0.2 nats for each doubling over 8 seeds; 3 of 4 steps lower the value; p = 0.3, corrected 0.6"
         ),
         "-0.1 ± 0.2 for each doubling over 8 seeds; 3 of 4 steps lower the value; p 0.6"
     );

@@ -67,7 +67,7 @@ fn runs_are_compared_seed_by_seed() {
     assert_eq!(verdict, Verdict::Holds, "{because}");
     assert_eq!(judge(lower("old", "new"), &found).0, Verdict::DoesNotHold);
     // Mean -0.1, s = 0.01: 4.303 · 0.01 / √3 = 0.0248.
-    let expected = "new: 2.0000; old: 2.1000 nats/token; difference -0.1000 ± 0.0248 over 3 seeds, \
+    let expected = "new: 2.0000; old: 2.1000 nats; difference -0.1000 ± 0.0248 over 3 seeds, \
                     detectable 0.0310";
     assert_eq!(because, expected);
     let expected = "-0.1000 ± 0.0248 against old";
@@ -250,7 +250,7 @@ fn one_seed_and_missing_runs_test_nothing() {
     found.extend(seeds("old", "valid_loss", &[2.0]));
     let (verdict, because) = judge(lower("new", "old"), &found);
     assert_eq!(verdict, Verdict::NotTested);
-    let expected = "new: 1.0000; old: 2.0000 nats/token; difference -1.0000; one seed cannot tell a \
+    let expected = "new: 1.0000; old: 2.0000 nats; difference -1.0000; one seed cannot tell a \
                     difference from chance";
     assert_eq!(because, expected);
     let (_, because) = judge(lower("old", "new"), &found);

@@ -171,7 +171,7 @@ fn runs_that_are_too_short_judge_nothing_but_show_their_numbers() {
     assert!(
         found
             .because
-            .starts_with("wide, stream 192: 1.5651; base: 3.1000 nats/token; ")
+            .starts_with("wide, stream 192: 1.5651; base: 3.1000 nats; ")
     );
     assert!(
         results

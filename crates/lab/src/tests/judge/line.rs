@@ -33,7 +33,7 @@ fn a_loss_falls_along_a_line_by_its_slope_for_each_doubling() {
     let (verdict, because) = judge(falls(), &found);
     assert_eq!(verdict, Verdict::Holds, "{because}");
     let expected =
-        "-0.0983 ± 0.0072 nats/token for each doubling over 3 seeds; 6 of 6 steps lower the value";
+        "-0.0983 ± 0.0072 nats for each doubling over 3 seeds; 6 of 6 steps lower the value";
     assert_eq!(because, expected);
     // A fourth seed with only one size changes nothing.
     let mut going_on = found.clone();
@@ -93,7 +93,7 @@ fn a_line_is_below_another_where_both_have_points() {
     let (verdict, because) = judge(test("new", "old"), &both);
     assert_eq!(verdict, Verdict::Holds, "{because}");
     assert!(
-        because.starts_with("-0.0967 ± 0.0143 nats/token over 3 seeds")
+        because.starts_with("-0.0967 ± 0.0143 nats over 3 seeds")
             && because.ends_with("; -0.0967 ± 0.0143 at 2"),
         "{because}"
     );
@@ -160,8 +160,8 @@ fn a_transfer_costs_what_the_other_lines_best_value_loses() {
     };
     let (verdict, because) = judge(test("wide with", "wide"), &found);
     // A cost of zero, against costs of 0.5 and 0.52; 12.706 · 0.01414 / √2 = 0.1271.
-    let expected = "from narrow to wide with: best rate 2.00 and 2.00, cost 0.0000 nats/token; from narrow \
-                    to wide: best rate 2.00 and 1.00 (an edge), cost 0.5100 nats/token; difference -0.5100 ± \
+    let expected = "from narrow to wide with: best rate 2.00 and 2.00, cost 0.0000 nats; from narrow \
+                    to wide: best rate 2.00 and 1.00 (an edge), cost 0.5100 nats; difference -0.5100 ± \
                     0.1271 over 2 seeds, detectable";
     assert!(because.starts_with(expected), "{because}");
     assert_eq!(verdict, Verdict::Holds);
