@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use residual_zoo_backend::BackendKind;
 use residual_zoo_cli::{CompareArgs, ExperimentArgs, Source, SweepArgs};
-use residual_zoo_core::{ConfigError, Vocabulary};
+use residual_zoo_core::{ConfigError, DepthMap, Vocabulary};
 use residual_zoo_data::Corpus;
 use residual_zoo_drive::{Bench, Classified, Error as DriveError, Place, Trial};
 use residual_zoo_evaluate::{Options as EvaluateOptions, Results as Evaluated, Task};
@@ -145,6 +145,20 @@ pub fn classify(
     place: impl Into<Place>,
 ) -> Result<Classified, DriveError> {
     residual_zoo_drive::classify(run, corpus, directory, how, place)
+}
+
+/// Returns the depth maps of a run; see [`residual_zoo_drive::depth`].
+///
+/// # Errors
+///
+/// Returns the errors of [`residual_zoo_drive::depth`].
+pub fn depth(
+    run: &Run<ModelConfig>,
+    corpus: &Corpus,
+    sequences: usize,
+    place: impl Into<Place>,
+) -> Result<Vec<DepthMap>, DriveError> {
+    residual_zoo_drive::depth(run, corpus, sequences, place)
 }
 
 /// Serves a run; see [`residual_zoo_drive::serve`].

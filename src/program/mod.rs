@@ -3,6 +3,7 @@
 mod bench;
 mod compare;
 mod completions;
+mod depth;
 mod describe;
 mod evaluate;
 mod export;
@@ -58,6 +59,7 @@ enum Command {
     Plan(plan::PlanArgs),
     List(list::ListArgs),
     Plot(plot::PlotArgs),
+    Depth(depth::DepthArgs),
     Bench(bench::BenchArgs),
     Tokenize(tokenize::TokenizeArgs),
     Evaluate(evaluate::EvaluateArgs),
@@ -113,6 +115,7 @@ pub fn main() -> ExitCode {
         Command::Plan(options) => plan::plan(options),
         Command::List(options) => list::list(options),
         Command::Plot(options) => plot::plot(options),
+        Command::Depth(options) => depth::depth(options),
         Command::Bench(options) => bench::bench(options),
         Command::Tokenize(options) => tokenize::tokenize(options),
         Command::Evaluate(options) => evaluate::evaluate(options),

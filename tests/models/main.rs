@@ -5,6 +5,7 @@
 mod compositions;
 mod config_page;
 mod costs;
+mod depth;
 mod documentation;
 mod embedding;
 mod experiments;

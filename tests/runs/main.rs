@@ -9,6 +9,7 @@ mod checkpoints;
 mod checks;
 mod cli;
 mod counts;
+mod depth;
 #[cfg(unix)]
 mod disk;
 mod embedding;

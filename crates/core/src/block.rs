@@ -6,7 +6,7 @@ use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Tensor, backend::Backend};
 
 use crate::ops::precision::Precision;
-use crate::{Branch, BranchFn, Cache, Connection, Ends, Plain, Stream, recompute};
+use crate::{Branch, BranchFn, Cache, Connection, Ends, Plain, Stream, depth, recompute};
 
 /// One update of the stream. A sublayer, a layer and a stack of layers are all residual blocks.
 pub trait ResidualBlock<B: Backend>: Module<B> + ModuleDisplay + 'static {
@@ -156,12 +156,15 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> ResidualBlock<B> for Stack<B, 
 
 /// Opens the stream of x `[batch, time, width]`, in f32.
 pub fn open<B: Backend>(ends: &impl Ends<B>, x: Tensor<B, 3>) -> Stream<B> {
+    depth::opened(&x);
     Precision::F32.during(|| ends.open(x))
 }
 
 /// Closes a stream: returns `[batch, time, width]` in f32.
 pub fn close<B: Backend>(ends: &impl Ends<B>, stream: Stream<B>) -> Tensor<B, 3> {
-    Precision::F32.during(|| ends.close(stream))
+    let x = Precision::F32.during(|| ends.close(stream));
+    depth::closed(&x);
+    x
 }
 
 /// A whole block as the branch of an update, f(x) = block(x) − x, so that a connection can surround a block. The block

@@ -34,6 +34,7 @@ mod config;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod cost;
+mod depth;
 mod design;
 mod embeddings;
 mod ids;
@@ -55,6 +56,7 @@ pub use block::{Increment, Layer, ResidualBlock, Stack, Update, close, open};
 pub use cache::{Cache, Seen};
 pub use config::{ConfigError, ModelConfig, materialise, sentence};
 pub use cost::{Cost, Params};
+pub use depth::{DepthError, DepthFit, DepthMap};
 pub use design::{ConnectionOf, Design, EndsOf, Frame, Sites};
 pub use embeddings::{TokenEmbeddings, TokenEmbeddingsOptions, add_positions, positions, scaled};
 pub use ids::{IdsError, token_ids};

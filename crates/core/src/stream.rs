@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Tensor, backend::Backend};
 
-use crate::Cache;
 use crate::ops::precision::{Precision, widen};
+use crate::{Cache, depth};
 
 /// The residual stream between two blocks.
 #[derive(Clone, Debug)]
@@ -110,18 +110,18 @@ impl<'a, B: Backend, M: Branch<B>> BranchFn<'a, B, M> {
     pub fn of(self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let Self { branch, cache, .. } = self;
         let x = self.input.unwrap_or(x);
-        widen(self.precision.during(|| branch.forward(x, cache)))
+        depth::branch::<B, M>(x, |x| {
+            widen(self.precision.during(|| branch.forward(x, cache)))
+        })
     }
 
     /// x + f(x).
     pub fn plus(self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        match self.input {
-            Some(_) => self.of(x.clone()) + x,
-            None => {
-                let Self { branch, cache, .. } = self;
-                self.precision.during(|| branch.residual(x, cache))
-            }
+        if self.input.is_some() || depth::is_recorded() {
+            return self.of(x.clone()) + x;
         }
+        let Self { branch, cache, .. } = self;
+        self.precision.during(|| branch.residual(x, cache))
     }
 
     /// f(x), where attention uses `change(v)` instead of its values v, `[batch, heads, time, d]`.
@@ -132,10 +132,10 @@ impl<'a, B: Backend, M: Branch<B>> BranchFn<'a, B, M> {
     ) -> Tensor<B, 3> {
         let Self { branch, cache, .. } = self;
         let x = self.input.unwrap_or(x);
-        widen(
-            self.precision
-                .during(|| branch.with_values(x, &mut change, cache)),
-        )
+        depth::branch::<B, M>(x, |x| {
+            let y = || branch.with_values(x, &mut change, cache);
+            widen(self.precision.during(y))
+        })
     }
 }
 

@@ -1,5 +1,5 @@
 //! Drives a single run on the backend that is chosen when a program starts: training and timing, generation,
-//! evaluation, classification, serving and merging.
+//! evaluation, classification, depth maps, serving and merging.
 //!
 //! [`check_memory`] refuses a run that would not fit into memory, by sizes or by a [`Trial`] of smaller copies.
 //! [`open_corpus`] opens data and shows the progress. A [`Basis`] is the vocabulary for which parameters and FLOPs are
@@ -12,6 +12,7 @@
 mod basis;
 mod classify;
 mod data;
+mod depth;
 mod error;
 mod evaluate;
 mod generate;
@@ -25,6 +26,7 @@ mod try_memory;
 pub use basis::{Basis, MOST_BYTES, Opened, basis_notes, why_unopened};
 pub use classify::{Classified, Found, IMAGES_REPORT, classify};
 pub use data::{fetch_model, open_corpus, store_corpus};
+pub use depth::depth;
 pub use error::Error;
 pub use evaluate::evaluate;
 pub use generate::generate;

@@ -17,7 +17,7 @@ pub(crate) const STYLE: &str = include_str!("style.css");
 /// Maximum width of a legend name or a line of notes in a separate file, in terminal columns: the width of the drawing.
 const NAME: usize = 112;
 /// The additional style of a chart outside a page.
-const ALONE: &str = ".wide { display: block; }
+pub(crate) const ALONE: &str = ".wide { display: block; }
 .plot { background: var(--page); font-family: system-ui, sans-serif; }
 ";
 

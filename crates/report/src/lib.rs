@@ -1,4 +1,4 @@
-//! Reports: text, tables and line charts in one HTML file that opens without a network. Charts are also written as
+//! Reports: text, tables, line charts and heat maps in one HTML file that opens without a network. Charts are also written as
 //! SVG, tables as Markdown and plain text, and rows as CSV.
 //!
 //! ```
@@ -20,7 +20,7 @@
 //! ```
 //!
 //! A module uses only modules before it in this order: `escape`, `markdown`, `width`, `number`, `table` with `text`,
-//! `chart`, `domain`, `series`, `shapes`, `labels`, `plot`, `draw`, `figure`, `page`.
+//! `chart`, `domain`, `series`, `shapes`, `labels`, `plot`, `draw`, `figure`, `heat`, `page`.
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +29,7 @@ mod domain;
 mod draw;
 mod escape;
 mod figure;
+mod heat;
 mod labels;
 pub mod markdown;
 mod number;
@@ -44,6 +45,7 @@ mod width;
 mod tests;
 
 pub use chart::{Axis, Chart, Reference, Scale, Series, Style};
+pub use heat::HeatMap;
 pub use number::{bytes, duration, flops_per_second, si, sig};
 pub use page::{MARK, Picture, Report, Section};
 pub use table::{Cell, Column, Table, Tone, csv};

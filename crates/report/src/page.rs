@@ -6,6 +6,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use crate::chart::Chart;
 use crate::escape::{one_line, printable};
 use crate::figure::{STYLE, render};
+use crate::heat::HeatMap;
 use crate::markdown;
 use crate::table::{Cell, Column, Table, Tone};
 
@@ -57,6 +58,8 @@ pub enum Section {
     Table(Table),
     /// A chart.
     Chart(Chart),
+    /// A heat map.
+    HeatMap(HeatMap),
     /// Images with captions, side by side.
     Pictures {
         /// The section heading.
@@ -133,7 +136,7 @@ impl Section {
                 under(heading, note, texts.join("\n\n"))
             }
             Section::Table(table) => Some(table.to_markdown()),
-            Section::Chart(_) | Section::Pictures { .. } => None,
+            Section::Chart(_) | Section::HeatMap(_) | Section::Pictures { .. } => None,
         }
     }
 
@@ -153,6 +156,7 @@ impl Section {
             } => under(heading, note, folded(texts)),
             Section::Table(it) => under(&it.heading, &it.note, table(it)),
             Section::Chart(it) => under(&it.heading, &it.note, render(it, index)),
+            Section::HeatMap(it) => under(&it.heading, &it.note, it.draw(html! {})),
             Section::Pictures {
                 heading,
                 note,

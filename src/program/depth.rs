@@ -1,0 +1,179 @@
+//! `residual-zoo depth`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use residual_zoo::cli::{self, CheckpointArgs, DataArgs, PlaceArgs};
+use residual_zoo::core::{ConfigError, DepthMap};
+use residual_zoo::drive::{Use, check_size, open_corpus};
+use residual_zoo::report::{Cell, Column, HeatMap, Report, Section, Table, csv, sig};
+use residual_zoo::runs::disk;
+use residual_zoo::{Run, experiment};
+use residual_zoo_system::counted;
+
+use super::note_edited;
+
+/// Show how much of each earlier output every sublayer reads
+///
+/// The input of sublayer i is fitted by the embedding f0 and the outputs f1, f2, … of the sublayers before it, h_i = Σ
+/// w_ij f_j, over validation sequences. In a plain model every w is 1. The last row is the end of the stream, before the
+/// final norm. If the weights depend on the position, w is a mean.
+#[derive(Args)]
+#[command(after_long_help = "Example:
+  residual-zoo depth runs/gpt2-smoke --out depth.html")]
+pub struct DepthArgs {
+    /// The run directory, such as runs/gpt2-shakespeare-cpu
+    run: PathBuf,
+    /// Number of validation sequences, or of images [default: as many as have 1,024 positions]
+    #[arg(long, value_name = "N", value_parser = cli::number(1, 4096))]
+    sequences: Option<u32>,
+    /// The values of the map: the weights w_ij, or the share of the squared norm of h_i that w_ij f_j accounts for
+    #[arg(long, value_parser = ["weights", "shares"], default_value = "weights")]
+    of: String,
+    /// The file of the map: .svg, .html or .csv
+    #[arg(long, value_name = "FILE", default_value = "depth.svg")]
+    out: PathBuf,
+    #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
+    checkpoint: CheckpointArgs,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+/// The default number of positions over which the weights are fitted.
+const POSITIONS: usize = 1024;
+/// Number of outputs that the table names in a row.
+const NAMED: usize = 3;
+
+pub fn depth(options: DepthArgs) -> anyhow::Result<()> {
+    let out = &options.out;
+    let format = out.extension().unwrap_or_default().to_ascii_lowercase();
+    let format = format.to_string_lossy();
+    if !["svg", "html", "csv"].contains(&&*format) {
+        let problem = format!("is {}; it must end in .svg, .html or .csv", out.display());
+        return Err(ConfigError::new("--out", problem).into());
+    }
+    let run = Run::open(&options.run)?.at(options.checkpoint.checkpoint);
+    note_edited(run.directory());
+    let place = options.place.place()?;
+    let mut data = run.config.data.clone();
+    options.data.apply(&mut data, &[])?;
+    let corpus = open_corpus(&data, &cli::stop_on_signal()?)?;
+    let sequences = match options.sequences {
+        Some(sequences) => sequences as usize,
+        None => POSITIONS.div_ceil(run.config.time()),
+    };
+    let device = (place.kind, place.gpu);
+    check_size(&run.config, run.vocabulary(), device, Use::Load)?;
+    let maps = experiment::depth(&run, &corpus, sequences, place)?;
+    // A recurrence opens a stream for each block, and all of them have the same branches.
+    if maps.len() > 1 && format == "svg" {
+        let problem = format!(
+            "is an image, which has one map, but this model has {}; give a file that ends in .html or .csv",
+            counted(maps.len(), "stream")
+        );
+        return Err(ConfigError::new("--out", problem).into());
+    }
+    let name = options.run.display().to_string();
+    let values = |map: &DepthMap| match &*options.of {
+        "shares" => map.shares.clone(),
+        _ => map.weights.clone(),
+    };
+    let titles = titles(&name, maps.len());
+    let drawn = maps.iter().zip(&titles).map(|(map, title)| HeatMap {
+        heading: title.clone(),
+        note: note(&options.of).into(),
+        rows: rows(map),
+        columns: (0..=map.branches.len()).map(|j| format!("f{j}")).collect(),
+        values: values(map),
+    });
+    let drawn: Vec<HeatMap> = drawn.collect();
+    let text = match &*format {
+        "csv" => lines(&maps),
+        "html" => Report {
+            title: format!("What each sublayer of {name} reads"),
+            sections: drawn.into_iter().map(Section::HeatMap).collect(),
+            ..Report::default()
+        }
+        .to_html(),
+        _ => drawn[0].to_svg(),
+    };
+    for (map, title) in maps.iter().zip(&titles) {
+        let table = table(map, title);
+        cli::print(&format!("{}\n", cli::fitted(&table)))?;
+    }
+    disk::write_output(out, text.as_bytes())?;
+    cli::print(&out.display().to_string())?;
+    Ok(())
+}
+
+/// The title of each map.
+fn titles(run: &str, count: usize) -> Vec<String> {
+    match count {
+        1 => vec![run.to_owned()],
+        _ => (1..=count).map(|i| format!("{run}, stream {i}")).collect(),
+    }
+}
+
+fn note(of: &str) -> &'static str {
+    match of {
+        "shares" => "The share of the squared norm of each input that an output accounts for.",
+        _ => "The weight of each earlier output in the input of a sublayer. f0 is the embedding.",
+    }
+}
+
+/// The names of the rows: the sublayers in the order of depth, and the end of the stream.
+fn rows(map: &DepthMap) -> Vec<String> {
+    let branches = map.branches.iter().enumerate();
+    let names = branches.map(|(i, name)| format!("h{} {name}", i + 1));
+    names.chain(["end".into()]).collect()
+}
+
+/// A line for each input: how much of it is explained, and its largest shares.
+fn table(map: &DepthMap, title: &str) -> Table {
+    let row = |(i, name): (usize, String)| {
+        let (weights, shares) = (&map.weights[i], &map.shares[i]);
+        let mut order: Vec<usize> = (0..shares.len()).collect();
+        order.sort_by(|a, b| shares[*b].abs().total_cmp(&shares[*a].abs()));
+        let named = order
+            .iter()
+            .take(NAMED)
+            .map(|&j| format!("f{j} × {} ({:.0} %)", sig(weights[j], 3), 100.0 * shares[j]));
+        let percent = |share: f64| format!("{:.1}", 100.0 * share);
+        vec![
+            Cell::from(name),
+            percent(map.explained()[i]).into(),
+            named.collect::<Vec<_>>().join(", ").into(),
+        ]
+    };
+    Table {
+        heading: title.to_owned(),
+        columns: vec![
+            Column::text("input"),
+            Column::number("explained", "%"),
+            Column::text("largest shares: output × weight (share)"),
+        ],
+        rows: rows(map).into_iter().enumerate().map(row).collect(),
+        ..Table::default()
+    }
+}
+
+/// A row for each weight.
+fn lines(maps: &[DepthMap]) -> String {
+    let mut all = Vec::new();
+    for (stream, map) in maps.iter().enumerate() {
+        for (i, name) in rows(map).into_iter().enumerate() {
+            for (j, (weight, share)) in map.weights[i].iter().zip(&map.shares[i]).enumerate() {
+                all.push(vec![
+                    (stream + 1).to_string(),
+                    name.clone(),
+                    format!("f{j}"),
+                    weight.to_string(),
+                    share.to_string(),
+                ]);
+            }
+        }
+    }
+    csv(&["stream", "input", "output", "weight", "share"], all)
+}

@@ -1,0 +1,105 @@
+//! `residual-zoo depth`: maps of what each sublayer reads.
+
+use std::fs;
+
+use residual_zoo_testing::program::{Scratch, fails, ok, smoke, zoo};
+use residual_zoo_testing::runs::{MODELS, config, train};
+
+#[test]
+fn the_map_of_a_plain_run_has_ones_and_is_written_in_each_format() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    ok(&mut smoke(&run));
+    let mut table = String::new();
+    for name in ["a.svg", "a.html", "a.csv"] {
+        let out = scratch.path(name);
+        let mut depth = zoo("depth");
+        depth.arg(&run).arg("--out").arg(&out);
+        table = ok(&mut depth);
+        assert!(out.metadata().unwrap().len() > 0);
+    }
+    // Two layers of two sublayers, and the end.
+    assert_eq!(table.matches(" 100.0 ").count(), 5, "{table}");
+    assert!(
+        table.contains("h1 Attention") && table.contains("f0 × 1.00 (100 %)"),
+        "{table}"
+    );
+    let svg = fs::read_to_string(scratch.path("a.svg")).unwrap();
+    assert_eq!(
+        svg.matches(">1.00</text>").count(),
+        1 + 2 + 3 + 4 + 5,
+        "{svg}"
+    );
+    assert!(
+        fs::read_to_string(scratch.path("a.html"))
+            .unwrap()
+            .contains("heat")
+    );
+    let csv = fs::read_to_string(scratch.path("a.csv")).unwrap();
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(
+        (lines[0], lines.len()),
+        ("stream,input,output,weight,share", 1 + 15)
+    );
+    let mut shares = zoo("depth");
+    let svg = scratch.path("shares.svg");
+    shares
+        .arg(&run)
+        .args(["--of", "shares", "--sequences", "3"])
+        .arg("--out")
+        .arg(&svg);
+    ok(&mut shares);
+    assert_ne!(
+        fs::read_to_string(svg)
+            .unwrap()
+            .matches(">1.00</text>")
+            .count(),
+        15
+    );
+}
+
+#[test]
+fn a_recurrence_has_a_map_for_each_of_its_streams() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let (_, recurrent) = MODELS[4];
+    ok(&mut train(&config(&scratch, recurrent), &run));
+    let depth = |out: &str| {
+        let mut depth = zoo("depth");
+        depth.arg(&run).arg("--out").arg(scratch.path(out));
+        depth
+    };
+    // Two layers, each with three windows over two blocks.
+    fails(
+        &mut depth("a.svg"),
+        2,
+        &["--out", "6 streams", ".html or .csv"],
+    );
+    let table = ok(&mut depth("a.html"));
+    assert_eq!(table.matches("h1 Attention").count(), 6, "{table}");
+}
+
+#[test]
+fn what_has_no_map_is_refused() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    ok(&mut smoke(&run));
+    let depth = |options: &[&str]| {
+        let mut depth = zoo("depth");
+        depth.arg(&run).args(options);
+        depth
+    };
+    fails(
+        &mut depth(&["--out", "a.png"]),
+        2,
+        &["--out", ".svg, .html or .csv"],
+    );
+    let text = scratch.file("text.txt", &"other characters! ".repeat(60));
+    let text = text.to_str().unwrap();
+    fails(
+        &mut depth(&["--data", text]),
+        2,
+        &["data.source", "other tokens"],
+    );
+    fails(zoo("depth").arg(scratch.path("none")), 2, &["none"]);
+}
