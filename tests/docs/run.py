@@ -39,6 +39,7 @@ OTHER_CHECKS = {"test", "bench", "build", "clippy", "fmt", "doc", "deny", "insta
 
 # Commands that the examples of a command depend on.
 BEFORE = {
+    "depth": "residual-zoo train gpt2/smoke\n",
     "evaluate": "residual-zoo train gpt2/smoke --data my-text.txt --run runs/gpt2\n"
     "residual-zoo train vit/cifar-cpu --data cifar-10-batches-bin\n",
     "export": "residual-zoo train gpt2/smoke\n",
