@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use residual_zoo_backend::BackendKind;
 use residual_zoo_cli::{CompareArgs, ExperimentArgs, Source, SweepArgs};
-use residual_zoo_core::{ConfigError, DepthMap, Vocabulary};
+use residual_zoo_core::{ConfigError, Vocabulary};
 use residual_zoo_data::Corpus;
-use residual_zoo_drive::{Bench, Classified, Error as DriveError, Place, Trial};
+use residual_zoo_drive::{Bench, Classified, Depths, Error as DriveError, Place, Trial};
 use residual_zoo_evaluate::{Options as EvaluateOptions, Results as Evaluated, Task};
 use residual_zoo_lab::{Error, ExperimentFile, Options, Results};
 use residual_zoo_runs::generate::Sampling;
@@ -155,10 +155,11 @@ pub fn classify(
 pub fn depth(
     run: &Run<ModelConfig>,
     corpus: &Corpus,
-    sequences: usize,
+    sequences: Option<usize>,
     place: impl Into<Place>,
-) -> Result<Vec<DepthMap>, DriveError> {
-    residual_zoo_drive::depth(run, corpus, sequences, place)
+    stop: &Interrupter,
+) -> Result<Depths, DriveError> {
+    residual_zoo_drive::depth(run, corpus, sequences, place, stop)
 }
 
 /// Serves a run; see [`residual_zoo_drive::serve`].

@@ -5,29 +5,31 @@ use std::path::PathBuf;
 use clap::Args;
 use residual_zoo::cli::{self, CheckpointArgs, DataArgs, PlaceArgs};
 use residual_zoo::core::{ConfigError, DepthMap};
-use residual_zoo::drive::{Use, check_size, open_corpus};
+use residual_zoo::data::Source;
+use residual_zoo::drive::{Depths, Use, check_size, open_corpus};
 use residual_zoo::report::{Cell, Column, HeatMap, Report, Section, Table, csv, sig};
 use residual_zoo::runs::disk;
 use residual_zoo::{Run, experiment};
+use residual_zoo_system::console::warn;
 use residual_zoo_system::counted;
 
 use super::note_edited;
 
 /// Show how much of each earlier output every sublayer reads
 ///
-/// The input of sublayer i is fitted by the embedding f0 and the outputs f1, f2, … of the sublayers before it, h_i = Σ
-/// w_ij f_j, over validation sequences. In a plain model every w is 1. The last row is the end of the stream, before the
-/// final norm. If the weights depend on the position, w is a mean.
+/// The input of sublayer i is fitted by the embedding f0 and the outputs f1, f2, … of the sublayers before it, h_i ≈ Σ
+/// w_ij f_j, by least squares over validation sequences. In a plain model every w is 1. The last row is the end of the
+/// stream, before the final norm. `explained` is 100 % if the weights are exact.
 #[derive(Args)]
 #[command(after_long_help = "Example:
   residual-zoo depth runs/gpt2-smoke --out depth.html")]
 pub struct DepthArgs {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
-    /// Number of validation sequences, or of images [default: as many as have 1,024 positions]
+    /// Number of validation sequences, or of images [default: as many sequences as have 1,024 positions, or 16 images]
     #[arg(long, value_name = "N", value_parser = cli::number(1, 4096))]
     sequences: Option<u32>,
-    /// The values of the map: the weights w_ij, or the share of the squared norm of h_i that w_ij f_j accounts for
+    /// The values of the map: the weights w_ij, or the shares, the projections of w_ij f_j on h_i
     #[arg(long, value_parser = ["weights", "shares"], default_value = "weights")]
     of: String,
     /// The file of the map: .svg, .html or .csv
@@ -41,8 +43,6 @@ pub struct DepthArgs {
     place: PlaceArgs,
 }
 
-/// The default number of positions over which the weights are fitted.
-const POSITIONS: usize = 1024;
 /// Number of outputs that the table names in a row.
 const NAMED: usize = 3;
 
@@ -59,15 +59,17 @@ pub fn depth(options: DepthArgs) -> anyhow::Result<()> {
     let place = options.place.place()?;
     let mut data = run.config.data.clone();
     options.data.apply(&mut data, &[])?;
-    let corpus = open_corpus(&data, &cli::stop_on_signal()?)?;
-    let sequences = match options.sequences {
-        Some(sequences) => sequences as usize,
-        None => POSITIONS.div_ceil(run.config.time()),
-    };
+    if data.source == Source::Imported {
+        let problem = "is needed: a text for the map, because the run is an imported model";
+        return Err(ConfigError::new("--data", problem).into());
+    }
     let device = (place.kind, place.gpu);
     check_size(&run.config, run.vocabulary(), device, Use::Load)?;
-    let maps = experiment::depth(&run, &corpus, sequences, place)?;
-    // A recurrence opens a stream for each block, and all of them have the same branches.
+    let stop = cli::stop_on_signal()?;
+    let corpus = open_corpus(&data, &stop)?;
+    let asked = options.sequences.map(|sequences| sequences as usize);
+    let Depths { maps, sequences } = experiment::depth(&run, &corpus, asked, place, &stop)?;
+    // A recurrence opens a stream for each window of each layer.
     if maps.len() > 1 && format == "svg" {
         let problem = format!(
             "is an image, which has one map, but this model has {}; give a file that ends in .html or .csv",
@@ -100,11 +102,24 @@ pub fn depth(options: DepthArgs) -> anyhow::Result<()> {
         _ => drawn[0].to_svg(),
     };
     for (map, title) in maps.iter().zip(&titles) {
-        let table = table(map, title);
-        cli::print(&format!("{}\n", cli::fitted(&table)))?;
+        let table = cli::fitted(&table(map));
+        cli::print(&match maps.len() {
+            1 => format!("{table}\n"),
+            _ => format!("{title}\n{table}\n"),
+        })?;
+    }
+    if maps.iter().any(|map| map.unique.contains(&false)) {
+        warn(
+            "note: some outputs are sums of earlier ones on these data, so other weights would fit as well; more \
+             `--sequences` may help",
+        );
     }
     disk::write_output(out, text.as_bytes())?;
-    cli::print(&out.display().to_string())?;
+    let read = match corpus.valid.images(1) {
+        Some(_) => counted(sequences, "validation image"),
+        None => counted(sequences, "validation sequence"),
+    };
+    cli::print(&format!("{}, from {read}", out.display()))?;
     Ok(())
 }
 
@@ -118,8 +133,12 @@ fn titles(run: &str, count: usize) -> Vec<String> {
 
 fn note(of: &str) -> &'static str {
     match of {
-        "shares" => "The share of the squared norm of each input that an output accounts for.",
-        _ => "The weight of each earlier output in the input of a sublayer. f0 is the embedding.",
+        "shares" => {
+            "The projection of each weighted output on the input of a sublayer, as a share. f0 is the start of the stream."
+        }
+        _ => {
+            "The weight of each earlier output in the input of a sublayer. f0 is the start of the stream."
+        }
     }
 }
 
@@ -131,15 +150,17 @@ fn rows(map: &DepthMap) -> Vec<String> {
 }
 
 /// A line for each input: how much of it is explained, and its largest shares.
-fn table(map: &DepthMap, title: &str) -> Table {
+fn table(map: &DepthMap) -> Table {
     let row = |(i, name): (usize, String)| {
         let (weights, shares) = (&map.weights[i], &map.shares[i]);
         let mut order: Vec<usize> = (0..shares.len()).collect();
         order.sort_by(|a, b| shares[*b].abs().total_cmp(&shares[*a].abs()));
+        // Without the sign of a zero.
+        let whole = |share: f64| (100.0 * share).round() + 0.0;
         let named = order
             .iter()
             .take(NAMED)
-            .map(|&j| format!("f{j} × {} ({:.0} %)", sig(weights[j], 3), 100.0 * shares[j]));
+            .map(|&j| format!("f{j} × {} ({} %)", sig(weights[j], 3), whole(shares[j])));
         let percent = |share: f64| format!("{:.1}", 100.0 * share);
         vec![
             Cell::from(name),
@@ -148,7 +169,6 @@ fn table(map: &DepthMap, title: &str) -> Table {
         ]
     };
     Table {
-        heading: title.to_owned(),
         columns: vec![
             Column::text("input"),
             Column::number("explained", "%"),

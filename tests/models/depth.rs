@@ -7,6 +7,7 @@ use burn::tensor::{Distribution, Int, Tensor, TensorData};
 use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::core::contract::redrawn;
 use residual_zoo::core::{DepthError, DepthFit, DepthMap, LanguageModel, ModelConfig, params};
+use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::streams::{AttentionResidualConfig, DenseConfig, HyperConfig};
 use residual_zoo_testing::zoo::{architectures, connections, gpt2};
 
@@ -63,6 +64,31 @@ fn a_plain_model_reads_each_output_once() {
     for (explained, shares) in map.explained().iter().zip(&map.shares) {
         assert!((explained - 1.0).abs() < 1e-6 && shares.len() <= 5);
     }
+    assert_eq!(map.unique, [true; 5]);
+}
+
+#[test]
+fn weights_that_the_data_do_not_determine_are_marked() {
+    let narrow = Gpt2Config {
+        n_layer: 3,
+        n_head: 1,
+        width: 4,
+        context: 8,
+        ..Gpt2Config::default()
+    };
+    let model = Zoo::of(narrow).build::<Flex>(37, &Default::default());
+    let model = model.unwrap();
+    let mut fit = DepthFit::default();
+    let pass = || {
+        model.forward(Tensor::<Flex, 2, Int>::from_data(
+            [[3]],
+            &Default::default(),
+        ));
+    };
+    fit.add(pass).unwrap();
+    // One position of width 4 determines four weights at most.
+    let unique = &fit.maps()[0].unique;
+    assert_eq!(unique[..], [true, true, true, true, false, false, false]);
 }
 
 #[test]

@@ -2,6 +2,10 @@
 
 use std::fs;
 
+use residual_zoo::backend::BackendKind;
+use residual_zoo::drive::{Error, open_corpus};
+use residual_zoo::train::Interrupter;
+use residual_zoo::{Run, experiment};
 use residual_zoo_testing::program::{Scratch, fails, ok, smoke, zoo};
 use residual_zoo_testing::runs::{MODELS, config, train};
 
@@ -41,6 +45,10 @@ fn the_map_of_a_plain_run_has_ones_and_is_written_in_each_format() {
         (lines[0], lines.len()),
         ("stream,input,output,weight,share", 1 + 15)
     );
+    assert!(
+        table.contains("a.csv, from 32 validation sequences"),
+        "{table}"
+    );
     let mut shares = zoo("depth");
     let svg = scratch.path("shares.svg");
     shares
@@ -48,7 +56,11 @@ fn the_map_of_a_plain_run_has_ones_and_is_written_in_each_format() {
         .args(["--of", "shares", "--sequences", "3"])
         .arg("--out")
         .arg(&svg);
-    ok(&mut shares);
+    let said = ok(&mut shares);
+    assert!(
+        said.contains("from 3 validation sequences") && !said.contains("(-0 %)"),
+        "{said}"
+    );
     assert_ne!(
         fs::read_to_string(svg)
             .unwrap()
@@ -77,6 +89,10 @@ fn a_recurrence_has_a_map_for_each_of_its_streams() {
     );
     let table = ok(&mut depth("a.html"));
     assert_eq!(table.matches("h1 Attention").count(), 6, "{table}");
+    assert!(
+        table.contains("stream 1\n") && table.contains("stream 6\n"),
+        "{table}"
+    );
 }
 
 #[test]
@@ -102,4 +118,18 @@ fn what_has_no_map_is_refused() {
         &["data.source", "other tokens"],
     );
     fails(zoo("depth").arg(scratch.path("none")), 2, &["none"]);
+}
+
+#[test]
+fn a_stop_ends_the_passes() {
+    let scratch = Scratch::new();
+    let path = scratch.path("run");
+    ok(&mut smoke(&path));
+    let run = Run::open(&path).unwrap();
+    let stop = Interrupter::new();
+    let corpus = open_corpus(&run.config.data, &stop).unwrap();
+    let depth = || experiment::depth(&run, &corpus, Some(5), BackendKind::Flex, &stop);
+    assert_eq!(depth().unwrap().sequences, 5);
+    stop.stop(None);
+    assert!(matches!(depth(), Err(Error::Stopped(_))));
 }

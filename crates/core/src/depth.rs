@@ -5,9 +5,9 @@
 //! h_i ≈ Σ_{j < i} w_ij f_j        f_0 = x_0,  f_j the output of branch j,  h_i the input of branch i before its norm
 //! ```
 //!
-//! The last row is the end of the stream, before the final norm. With plain connections every w is 1. The weights are
-//! fitted by least squares over all positions and channels of a batch. They are exact if a connection weights outputs
-//! by numbers, and means over the positions if these numbers depend on the position.
+//! The last row is the end of the stream, before the final norm. The weights are fitted by least squares over all
+//! positions and channels. They are exact if a connection weights whole outputs by numbers that do not depend on the
+//! position; with plain connections every w is 1. Otherwise the sum is the closest one to h_i.
 
 use std::any::type_name;
 use std::cell::RefCell;
@@ -21,11 +21,13 @@ pub struct DepthMap {
     /// The type of each branch, in the order of depth.
     pub branches: Vec<String>,
     /// w_ij, a row for each branch and one for the end of the stream. Row i has a weight for x_0 and for each branch
-    /// before it; the weight of an output that is zero is zero.
+    /// before it. The weight of an output that is zero, or a sum of earlier ones, is zero.
     pub weights: Vec<Vec<f64>>,
-    /// The share of the squared norm of h_i that w_ij f_j accounts for: w_ij ⟨f_j, h_i⟩ / ⟨h_i, h_i⟩. It is negative if
-    /// the output is opposed to the rest.
+    /// The projections on h_i, w_ij ⟨f_j, h_i⟩ / ⟨h_i, h_i⟩. A share is negative if the output is opposed to the rest.
     pub shares: Vec<Vec<f64>>,
+    /// Whether the weights of each row are the only ones with the least squares. They are not if an output is a sum of
+    /// earlier ones, as with fewer positions than outputs.
+    pub unique: Vec<bool>,
 }
 
 impl DepthMap {
@@ -39,7 +41,7 @@ impl DepthMap {
 /// A model without a depth map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DepthError {
-    /// Outputs of one stream have different sizes, so they cannot be added.
+    /// Outputs of one stream have different sizes, as in a ResNet of several stages.
     #[error("outputs of different sizes cannot be added")]
     Sizes,
     /// The model opened no stream.
@@ -241,7 +243,10 @@ impl Sums {
         };
         for (row, square) in self.inputs.iter().zip(&self.squares) {
             let with = scaled(row, 1.0);
-            let solved = solve(&products, &with);
+            let (solved, independent) = solve(&products, &with);
+            let is_unique = |(is_independent, unit): (&bool, &f64)| *is_independent || *unit == 0.0;
+            map.unique
+                .push(independent.iter().zip(&units).all(is_unique));
             let shares = solved.iter().zip(&with).map(|(w, with)| w * with / square);
             map.shares.push(shares.collect());
             map.weights.push(scaled(&solved, 1.0));
@@ -256,36 +261,33 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
 }
 
 /// Solves A x = b by Cholesky's decomposition, for the lower half of a positive semidefinite A with a diagonal of ones
-/// and zeros. A can have more rows than b. Where a pivot is below 1e-9, the output is a sum of earlier ones, or zero, and its x is zero.
-fn solve(a: &[Vec<f64>], b: &[f64]) -> Vec<f64> {
+/// and zeros. A can have more rows than b. Returns x, and whether each row is independent of the rows before it. The
+/// others have a pivot below 1e-9, and their x is zero.
+fn solve(a: &[Vec<f64>], b: &[f64]) -> (Vec<f64>, Vec<bool>) {
     let count = b.len();
     let mut l = vec![vec![0.0; count]; count];
+    let mut independent = vec![false; count];
     let mut y = vec![0.0; count];
     for i in 0..count {
-        for j in 0..=i {
+        for j in 0..i {
             let before: f64 = (0..j).map(|k| l[i][k] * l[j][k]).sum();
-            let rest = a[i][j] - before;
-            l[i][j] = match (i == j, j == i || l[j][j] > 0.0) {
-                (true, _) if rest > 1e-9 => rest.sqrt(),
-                (false, true) => rest / l[j][j],
-                _ => 0.0,
-            };
+            if independent[j] {
+                l[i][j] = (a[i][j] - before) / l[j][j];
+            }
         }
-        let before: f64 = (0..i).map(|k| l[i][k] * y[k]).sum();
-        y[i] = if l[i][i] > 0.0 {
-            (b[i] - before) / l[i][i]
-        } else {
-            0.0
-        };
+        let before: f64 = l[i].iter().map(|x| x * x).sum();
+        let pivot = a[i][i] - before;
+        independent[i] = pivot > 1e-9;
+        if independent[i] {
+            l[i][i] = pivot.sqrt();
+            let before: f64 = (0..i).map(|k| l[i][k] * y[k]).sum();
+            y[i] = (b[i] - before) / l[i][i];
+        }
     }
     let mut x = vec![0.0; count];
-    for i in (0..count).rev() {
+    for i in (0..count).rev().filter(|i| independent[*i]) {
         let after: f64 = (i + 1..count).map(|k| l[k][i] * x[k]).sum();
-        x[i] = if l[i][i] > 0.0 {
-            (y[i] - after) / l[i][i]
-        } else {
-            0.0
-        };
+        x[i] = (y[i] - after) / l[i][i];
     }
-    x
+    (x, independent)
 }

@@ -6,26 +6,39 @@ use residual_zoo_core::{ConfigError, DepthFit, DepthMap, LanguageModel as _, Mod
 use residual_zoo_data::Corpus;
 use residual_zoo_runs::{Error as RunError, Run};
 use residual_zoo_system::console::warn;
-use residual_zoo_train::{DeviceBatch, upload};
+use residual_zoo_train::{DeviceBatch, Interrupter, upload};
 
 use crate::{Error, Place};
 
-/// Number of positions of a pass. All outputs of a pass are in memory.
+/// Number of positions that are read without another wish.
 const POSITIONS: usize = 1024;
+/// Maximum number of images of a pass, and number of images that are read without another wish.
+const IMAGES: usize = 16;
 
-/// Returns the depth map of each stream of the chosen checkpoint of `run`, on `sequences` validation sequences,
-/// or images, of `corpus`.
+/// The depth maps of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Depths {
+    /// The map of each stream, in the order of computation.
+    pub maps: Vec<DepthMap>,
+    /// Number of sequences, or of images, that were read.
+    pub sequences: usize,
+}
+
+/// Returns the depth maps of the chosen checkpoint of `run`, on `sequences` validation sequences, or images, of
+/// `corpus`, or on all of them if there are fewer. By default, the sequences have at least 1,024 positions, and there
+/// are 16 images.
 ///
 /// # Errors
 ///
 /// Returns an error if the data have other tokens or images than the run, if a file cannot be read, or if the model
-/// has no depth map.
+/// has no depth map. Returns [`Error::Stopped`] on a stop.
 pub fn depth<C: ModelConfig>(
     run: &Run<C>,
     corpus: &Corpus,
-    sequences: usize,
+    sequences: Option<usize>,
     place: impl Into<Place>,
-) -> Result<Vec<DepthMap>, Error> {
+    stop: &Interrupter,
+) -> Result<Depths, Error> {
     if run.tokenizer.fingerprint() != corpus.tokenizer.fingerprint() {
         let problem = "has other tokens or classes than the run's training data; give data of the same kind with `--data`";
         return Err(ConfigError::new("data.source", problem).into());
@@ -38,37 +51,50 @@ pub fn depth<C: ModelConfig>(
         run,
         corpus,
         sequences,
+        stop,
     })?
 }
 
 struct Depth<'a, C> {
     run: &'a Run<C>,
     corpus: &'a Corpus,
-    sequences: usize,
+    sequences: Option<usize>,
+    stop: &'a Interrupter,
 }
 
 impl<C: ModelConfig> OnBackend for Depth<'_, C> {
-    type Output = Result<Vec<DepthMap>, Error>;
+    type Output = Result<Depths, Error>;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
-        self.maps::<B::InnerBackend>(&device)
+        self.fit::<B::InnerBackend>(&device)
     }
 }
 
 impl<C: ModelConfig> Depth<'_, C> {
-    fn maps<B: Backend>(&self, device: &B::Device) -> Result<Vec<DepthMap>, Error> {
+    fn fit<B: Backend>(&self, device: &B::Device) -> Result<Depths, Error> {
         let none = |problem: String| RunError::NoRun {
             path: self.run.directory().into(),
             problem,
         };
         let time = self.run.config.time();
+        // All outputs of a pass are in memory.
+        let at_once = match self.corpus.valid.images(1) {
+            Some(_) => IMAGES,
+            None => POSITIONS.div_ceil(time),
+        };
+        let asked = self.sequences.unwrap_or(at_once).max(1);
+        let divides = |rows: &usize| asked.is_multiple_of(*rows);
+        let rows = (1..=at_once.min(asked)).rev().find(divides).unwrap_or(1);
         let sequences = self.corpus.valid.sequences(time, "validation text")?;
-        let rows = (POSITIONS / time).clamp(1, self.sequences);
-        let batches = sequences.fixed_batches(self.sequences.div_ceil(rows), rows);
         let model = self.run.model::<B>(device)?;
-        let mut fit = DepthFit::default();
-        for batch in batches {
-            let DeviceBatch { inputs, .. } = upload::<B>(&batch?, device);
+        let (mut fit, mut read) = (DepthFit::default(), 0);
+        for batch in sequences.fixed_batches(asked / rows, rows) {
+            if self.stop.should_stop() {
+                return Err(Error::Stopped("nothing was written".into()));
+            }
+            let batch = batch?;
+            read += batch.batch;
+            let DeviceBatch { inputs, .. } = upload::<B>(&batch, device);
             let added = fit.add(|| {
                 model.forward(inputs);
             });
@@ -76,7 +102,10 @@ impl<C: ModelConfig> Depth<'_, C> {
         }
         match fit.maps() {
             maps if maps.is_empty() => Err(none("has no validation data".into()).into()),
-            maps => Ok(maps),
+            maps => Ok(Depths {
+                maps,
+                sequences: read,
+            }),
         }
     }
 }

@@ -26,7 +26,7 @@ mod try_memory;
 pub use basis::{Basis, MOST_BYTES, Opened, basis_notes, why_unopened};
 pub use classify::{Classified, Found, IMAGES_REPORT, classify};
 pub use data::{fetch_model, open_corpus, store_corpus};
-pub use depth::depth;
+pub use depth::{Depths, depth};
 pub use error::Error;
 pub use evaluate::evaluate;
 pub use generate::generate;

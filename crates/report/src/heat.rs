@@ -24,6 +24,8 @@ pub struct HeatMap {
 
 const CELL: (f64, f64) = (34.0, 20.0);
 const TOP: f64 = 20.0;
+/// The width below which a map is not made smaller, so that its digits stay legible.
+const NARROWEST: f64 = 700.0;
 /// The opacity of the largest number of a row. Its digits are still legible.
 const STRONGEST: f64 = 0.45;
 
@@ -48,7 +50,7 @@ impl HeatMap {
         let top = |row: usize| TOP + high * row as f64;
         html! {
             svg class="plot heat" xmlns="http://www.w3.org/2000/svg" role="img" aria-label=(self.heading)
-                viewBox={ "0 0 " (length(full)) " " (length(height)) } style={ "max-width:" (length(full)) "px" } {
+                viewBox={ "0 0 " (length(full)) " " (length(height)) } style=(format!("min-width:{:.0}px;max-width:{full:.0}px", full.min(NARROWEST))) {
                 (first)
                 @for (i, name) in self.columns.iter().enumerate() {
                     (text("column", middle(i), TOP - 6.0, name))

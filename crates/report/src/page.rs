@@ -156,7 +156,11 @@ impl Section {
             } => under(heading, note, folded(texts)),
             Section::Table(it) => under(&it.heading, &it.note, table(it)),
             Section::Chart(it) => under(&it.heading, &it.note, render(it, index)),
-            Section::HeatMap(it) => under(&it.heading, &it.note, it.draw(html! {})),
+            Section::HeatMap(it) => under(
+                &it.heading,
+                &it.note,
+                scrolled(&it.heading, it.draw(html! {})),
+            ),
             Section::Pictures {
                 heading,
                 note,
@@ -172,6 +176,11 @@ fn under(heading: &str, note: &str, body: Markup) -> Markup {
         (paragraphs("note", note))
         (body)
     }
+}
+
+/// Lets a narrow page scroll `wide` sideways.
+fn scrolled(name: &str, wide: Markup) -> Markup {
+    html! { div class="scroll" tabindex="0" role="region" aria-label=(name) { (wide) } "\n" }
 }
 
 fn folded(texts: &[(String, String)]) -> Markup {
