@@ -128,7 +128,7 @@ fn a_stop_ends_the_passes() {
     let run = Run::open(&path).unwrap();
     let stop = Interrupter::new();
     let corpus = open_corpus(&run.config.data, &stop).unwrap();
-    let depth = || experiment::depth(&run, &corpus, Some(5), BackendKind::Flex, &stop);
+    let depth = || experiment::depth(&run, &corpus, Some(5), (BackendKind::Flex, None), &stop);
     assert_eq!(depth().unwrap().sequences, 5);
     stop.stop(None);
     assert!(matches!(depth(), Err(Error::Stopped(_))));

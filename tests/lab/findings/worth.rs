@@ -1,48 +1,137 @@
 //! Differences of losses in the unit of the papers: how many times the tokens they are worth.
 
 use std::fmt::Write as _;
+use std::fs;
+
+use residual_zoo::lab::Estimate;
+use residual_zoo_testing::root;
 
 use super::papers::{PAPERS, Paper, Size};
 use super::rows::{Results, Row};
 use super::{find, of_paper};
 
-/// The slope of the baseline's loss for each doubling of its tokens, with half the width of its 95 % interval.
-#[derive(Clone, Copy)]
-pub struct Slope {
-    pub loss: f64,
-    pub half_width: f64,
+/// The losses of a baseline that is trained on more tokens.
+pub struct Fall {
+    seeds: Vec<String>,
+    /// The factor on the tokens, and the loss of each seed, in the order of the factors. The first factor is 1.
+    points: Vec<(f64, Vec<f64>)>,
 }
 
-/// The factor on the baseline's tokens that changes its loss as much as a connection does.
+/// A model that is compared with the baseline.
+pub enum Compared {
+    /// The loss of each seed, for the seeds of the baseline.
+    SameSeeds(Vec<f64>),
+    /// The difference from the baseline, with half the width of its 95 % interval, from other seeds.
+    OtherSeeds(f64, f64),
+}
+
+/// The factor on the baseline's tokens at which it has the loss of a model.
+#[derive(Debug, PartialEq)]
 pub struct Worth {
+    /// 0 if it is less than 1; infinite if it is more than the largest factor that was trained.
     pub factor: f64,
     /// The 95 % interval.
     pub low: f64,
     pub high: f64,
 }
 
-impl Slope {
-    /// The factor 2^r with r = difference / slope. The interval of r is that of the delta method, for a difference and
-    /// a slope that are independent.
-    pub fn worth(self, (difference, half_width): (f64, f64)) -> Worth {
-        let r = difference / self.loss;
-        let of_difference = half_width / self.loss;
-        let of_slope = r * self.half_width / self.loss;
-        let error = of_difference.hypot(of_slope);
-        Worth {
-            factor: r.exp2(),
-            low: (r - error).exp2(),
-            high: (r + error).exp2(),
+impl Fall {
+    /// The loss of each seed at a factor, interpolated linearly in its logarithm.
+    fn at(&self, factor: f64) -> Vec<f64> {
+        let last = self.points.len() - 2;
+        let is_within = |i: &usize| factor <= self.points[i + 1].0;
+        let i = (0..last).find(is_within).unwrap_or(last);
+        let ((f0, losses), (f1, next)) = (&self.points[i], &self.points[i + 1]);
+        let part = (factor / f0).log2() / (f1 / f0).log2();
+        let pairs = losses.iter().zip(next);
+        pairs
+            .map(|(loss, next)| loss + part * (next - loss))
+            .collect()
+    }
+
+    /// The difference of the model from the baseline with `factor` × its tokens, and half the width of its interval.
+    fn difference(&self, model: &Compared, factor: f64) -> (f64, f64) {
+        let baseline = self.at(factor);
+        let mean = |from: &[f64]| {
+            let pairs = from.iter().zip(&baseline);
+            let found: Vec<f64> = pairs.map(|(a, b)| a - b).collect();
+            let found = Estimate::of(&found).unwrap();
+            (found.mean, found.half_width)
+        };
+        match model {
+            Compared::SameSeeds(losses) => mean(losses),
+            Compared::OtherSeeds(difference, half_width) => {
+                let (fall, of_fall) = mean(&self.points[0].1);
+                (difference + fall, half_width.hypot(of_fall))
+            }
         }
     }
 
-    /// Reads the slope from the claim that the loss falls with the tokens.
-    fn of(results: &Results) -> Self {
-        let found = &results.claims[0].found;
-        assert!(found.contains("for each doubling"), "{found}");
-        let (loss, half_width) = interval(found).unwrap();
-        Self { loss, half_width }
+    /// Finds the factor without a difference, and the factors whose difference is not significant.
+    pub fn worth(&self, model: &Compared) -> Worth {
+        const STEPS: usize = 4000;
+        let most = self.points.last().unwrap().0;
+        let factors: Vec<f64> = (0..=STEPS)
+            .map(|i| most.powf(i as f64 / STEPS as f64))
+            .collect();
+        let differences: Vec<_> = factors.iter().map(|f| self.difference(model, *f)).collect();
+        // The first factor from which a bound of the difference is positive.
+        let crosses = |bound: &dyn Fn(&(f64, f64)) -> f64| {
+            let is_positive = |difference| bound(difference) >= 0.0;
+            match differences.iter().position(is_positive) {
+                Some(0) => 0.0,
+                Some(i) => factors[i],
+                None => f64::INFINITY,
+            }
+        };
+        Worth {
+            factor: crosses(&|(mean, _)| *mean),
+            low: crosses(&|(mean, half_width)| mean + half_width),
+            high: crosses(&|(mean, half_width)| mean - half_width),
+        }
     }
+
+    /// Reads the losses from a page. The name of each run ends in `FACTOR × the tokens`.
+    fn read(name: &str) -> Self {
+        let (seeds, runs) = seeds_of(name);
+        let factor = |run: &str| -> Option<f64> {
+            let run = run.strip_suffix(" × the tokens")?;
+            run.rsplit(' ').next()?.parse().ok()
+        };
+        let runs = runs.into_iter();
+        let points = runs.filter_map(|(run, losses)| Some((factor(&run)?, losses)));
+        let points: Vec<_> = points.collect();
+        assert!(points.len() > 1 && points[0].0 == 1.0, "{name}");
+        Self { seeds, points }
+    }
+}
+
+/// Reads the table of a page with the loss of every seed: the seeds, and each run with its losses. Empty if the page has
+/// no such table.
+fn seeds_of(name: &str) -> (Vec<String>, Vec<(String, Vec<f64>)>) {
+    let page = root().join(format!("docs/results/{name}.md"));
+    let page = fs::read_to_string(page).unwrap();
+    let Some((_, table)) = page.split_once("## Every seed") else {
+        return Default::default();
+    };
+    let table = table.split("\n## ").next().unwrap();
+    let mut rows = table
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .map(|line| {
+            let cells = line
+                .trim_matches('|')
+                .split('|')
+                .map(|cell| cell.trim().to_owned());
+            cells.collect::<Vec<_>>()
+        });
+    let seeds = rows.next().unwrap().split_off(2);
+    let losses = rows.filter(|cells| cells[1] == "valid loss");
+    let losses = losses.map(|cells| {
+        let values = cells[2..].iter().map(|cell| cell.parse().unwrap());
+        (cells[0].clone(), values.collect())
+    });
+    (seeds, losses.collect())
 }
 
 /// Reads `a ± b` at the start of the text.
@@ -63,8 +152,18 @@ impl Worth {
         match () {
             () if self.high < reported => "smaller than reported",
             () if self.low > reported => "larger than reported",
+            () if self.low < 1.0 => "undecided",
             () => "as reported",
         }
+    }
+}
+
+/// A factor with two decimals, or the bound of the factors that were trained.
+fn shown(factor: f64) -> String {
+    match factor {
+        f64::INFINITY => "more than 2".into(),
+        0.0 => "less than 1".into(),
+        _ => format!("{factor:.2}"),
     }
 }
 
@@ -74,28 +173,39 @@ pub fn sizes(paper: &Paper, all: &[Results]) -> Vec<(&'static Size, String, Wort
     let Some(tokens) = paper.tokens.and_then(of_tokens) else {
         return Vec::new();
     };
-    let slope = Slope::of(tokens);
+    let fall = Fall::read(&tokens.name);
     let size = |size: &'static Size| {
         let (results, row) = find(all, (size.experiment, size.claim));
-        let of_row = difference(row).unwrap_or_else(|| panic!("{}", row.found));
-        (size, results.link(""), slope.worth(of_row))
+        let (seeds, runs) = seeds_of(size.experiment);
+        let own = runs.into_iter().find(|(run, _)| run == size.run);
+        let model = match own.filter(|_| seeds == fall.seeds) {
+            Some((_, losses)) => Compared::SameSeeds(losses),
+            None => {
+                let (difference, half_width) =
+                    difference(row).unwrap_or_else(|| panic!("{}", row.found));
+                Compared::OtherSeeds(difference, half_width)
+            }
+        };
+        (size, results.link(""), fall.worth(&model))
     };
     paper.sizes.iter().map(size).collect()
 }
 
 /// A table of the sizes.
 pub fn table(sizes: &[(&Size, String, Worth)]) -> String {
-    let mut text = "| | paper, × the tokens | here, × the tokens | size | experiment |\n|---|---|---|---|---|\n".to_owned();
+    let mut text =
+        "| | here, × the tokens | paper | size | experiment |\n|---|---|---|---|---|\n".to_owned();
     for (size, link, worth) in sizes {
         let Worth { factor, low, high } = worth;
         let (reported, verdict) = match size.reported {
-            Some((factor, source)) => (format!("{factor} ({source})"), worth.verdict(factor)),
+            Some((factor, measure)) => (format!("{factor} × {measure}"), worth.verdict(factor)),
             None => (String::new(), ""),
         };
         let name = size.name;
+        let (factor, low, high) = (shown(*factor), shown(*low), shown(*high));
         writeln!(
             text,
-            "| {name} | {reported} | {factor:.2} ({low:.2} to {high:.2}) | {verdict} | {link} |"
+            "| {name} | {factor} ({low} to {high}) | {reported} | {verdict} | {link} |"
         )
         .unwrap();
     }
@@ -107,12 +217,15 @@ const LEFT: f64 = 260.0;
 const WIDTH: f64 = 760.0;
 const TOP: f64 = 18.0;
 
-/// A forest plot: a line for each interval, a dot for its middle, and a diamond for the paper's factor.
+/// A forest plot: a line for each interval, a dot for its middle, and a diamond for the paper's factor. What is outside
+/// the factors that were trained ends at their limits.
 pub fn plot(sizes: &[(&Size, String, Worth)]) -> String {
+    let within = |factor: f64| factor.clamp(1.0, 2.0);
     let ends = sizes.iter().flat_map(|(size, _, worth)| {
         [worth.low, worth.high]
             .into_iter()
             .chain(size.reported.map(|(factor, _)| factor))
+            .map(within)
     });
     let (low, high) = ends.fold((1.0, 1.0), |(low, high): (f64, f64), x| {
         (low.min(x), high.max(x))
@@ -158,9 +271,9 @@ pub fn plot(sizes: &[(&Size, String, Worth)]) -> String {
             LEFT - 14.0,
             y + 5.0,
             size.name,
-            x(worth.low),
-            x(worth.high),
-            x(worth.factor)
+            x(within(worth.low)),
+            x(within(worth.high)),
+            x(within(worth.factor))
         )
         .unwrap();
         if let Some((factor, _)) = size.reported {
@@ -204,28 +317,58 @@ fn every_size_has_a_claim_with_a_difference() {
 }
 
 #[test]
-fn a_difference_is_worth_as_many_tokens_as_the_slope_says() {
-    let slope = Slope {
-        loss: -0.1,
-        half_width: 0.0,
+fn a_model_is_worth_the_tokens_at_which_the_baseline_has_its_loss() {
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-3, "{a} is not {b}");
+    let fall = |twice: [f64; 2], most: [f64; 2]| Fall {
+        seeds: vec!["seed 1".into(), "seed 2".into()],
+        points: vec![
+            (1.0, vec![1.0, 1.2]),
+            (2.0, twice.to_vec()),
+            (4.0, most.to_vec()),
+        ],
     };
+    let exact = fall([0.9, 1.1], [0.85, 1.05]);
     // Half a doubling, √2 times the tokens; the ends are 2^0.3 and 2^0.7.
-    let worth = slope.worth((-0.05, 0.02));
-    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-4, "{a} is not {b}");
+    let worth = exact.worth(&Compared::OtherSeeds(-0.05, 0.02));
     near(worth.factor, 2f64.sqrt());
     near(worth.low, 1.2311);
     near(worth.high, 1.6245);
-    // r = 0.5, with an error of √(0.2² + (0.5 · 0.3)²) = 0.25.
-    let slope = Slope {
-        loss: -0.1,
-        half_width: 0.03,
+    // In the second piece, 0.05 are a doubling.
+    near(
+        exact.worth(&Compared::OtherSeeds(-0.125, 0.0)).factor,
+        2f64.powf(1.5),
+    );
+    // Outside the factors that were trained.
+    let (less, more) = (
+        Compared::OtherSeeds(0.1, 0.0),
+        Compared::OtherSeeds(-0.2, 0.1),
+    );
+    assert_eq!(
+        exact.worth(&less),
+        Worth {
+            factor: 0.0,
+            low: 0.0,
+            high: 0.0
+        }
+    );
+    let more = exact.worth(&more);
+    assert_eq!((more.factor, more.high), (f64::INFINITY, f64::INFINITY));
+    near(more.low, 2.0);
+    // With the same seeds, their differences cancel.
+    let paired = exact.worth(&Compared::SameSeeds(vec![0.95, 1.15]));
+    near(paired.factor, 2f64.sqrt());
+    near(paired.low, paired.high);
+    let unequal = fall([0.9, 1.1], [0.8, 1.1]);
+    let unequal = unequal.worth(&Compared::SameSeeds(vec![0.87, 1.09]));
+    assert!(unequal.low < unequal.factor && unequal.factor < unequal.high);
+    let of = |low, high| Worth {
+        factor: low,
+        low,
+        high,
     };
-    let worth = slope.worth((-0.05, 0.02));
-    near(worth.low, 2f64.powf(0.25));
-    near(worth.high, 2f64.powf(0.75));
-    assert_eq!(worth.verdict(1.1), "larger than reported");
-    assert_eq!(worth.verdict(1.25), "as reported");
-    assert_eq!(worth.verdict(1.8), "smaller than reported");
-    // A loss is worth fewer tokens.
-    near(slope.worth((0.1, 0.0)).factor, 0.5);
+    assert_eq!(of(1.2, 1.4).verdict(1.1), "larger than reported");
+    assert_eq!(of(1.2, 1.4).verdict(1.25), "as reported");
+    assert_eq!(of(1.2, 1.4).verdict(1.8), "smaller than reported");
+    assert_eq!(of(0.0, 1.4).verdict(1.25), "undecided");
+    assert_eq!(of(0.0, 1.1).verdict(1.25), "smaller than reported");
 }
