@@ -29,9 +29,9 @@ pub struct DepthArgs {
     /// Number of validation sequences, or of images [default: as many sequences as have 1,024 positions, or 16 images]
     #[arg(long, value_name = "N", value_parser = cli::number(1, 4096))]
     sequences: Option<u32>,
-    /// The values of the map: the weights w_ij, or the shares, the projections of w_ij f_j on h_i
-    #[arg(long, value_parser = ["weights", "shares"], default_value = "weights")]
-    of: String,
+    /// Map the shares instead of the weights: the projections of w_ij f_j on h_i
+    #[arg(long)]
+    shares: bool,
     /// The file of the map: .svg, .html or .csv
     #[arg(long, value_name = "FILE", default_value = "depth.svg")]
     out: PathBuf,
@@ -78,14 +78,14 @@ pub fn depth(options: DepthArgs) -> anyhow::Result<()> {
         return Err(ConfigError::new("--out", problem).into());
     }
     let name = options.run.display().to_string();
-    let values = |map: &DepthMap| match &*options.of {
-        "shares" => map.shares.clone(),
-        _ => map.weights.clone(),
+    let values = |map: &DepthMap| match options.shares {
+        true => map.shares.clone(),
+        false => map.weights.clone(),
     };
     let titles = titles(&name, maps.len());
     let drawn = maps.iter().zip(&titles).map(|(map, title)| HeatMap {
         heading: title.clone(),
-        note: note(&options.of).into(),
+        note: note(options.shares).into(),
         rows: rows(map),
         columns: (0..=map.branches.len()).map(|j| format!("f{j}")).collect(),
         values: values(map),
@@ -131,12 +131,12 @@ fn titles(run: &str, count: usize) -> Vec<String> {
     }
 }
 
-fn note(of: &str) -> &'static str {
-    match of {
-        "shares" => {
+fn note(shares: bool) -> &'static str {
+    match shares {
+        true => {
             "The projection of each weighted output on the input of a sublayer, as a share. f0 is the start of the stream."
         }
-        _ => {
+        false => {
             "The weight of each earlier output in the input of a sublayer. f0 is the start of the stream."
         }
     }

@@ -53,7 +53,7 @@ fn the_map_of_a_plain_run_has_ones_and_is_written_in_each_format() {
     let svg = scratch.path("shares.svg");
     shares
         .arg(&run)
-        .args(["--of", "shares", "--sequences", "3"])
+        .args(["--shares", "--sequences", "3"])
         .arg("--out")
         .arg(&svg);
     let said = ok(&mut shares);
