@@ -1,6 +1,6 @@
 //! `residual-zoo depth`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use residual_zoo::cli::{self, CheckpointArgs, DataArgs, PlaceArgs};
@@ -29,12 +29,12 @@ pub struct DepthArgs {
     /// Number of validation sequences, or of images [default: as many sequences as have 1,024 positions, or 16 images]
     #[arg(long, value_name = "N", value_parser = cli::number(1, 4096))]
     sequences: Option<u32>,
-    /// Map the shares instead of the weights: the projections of w_ij f_j on h_i
+    /// Draw the shares instead of the weights: the projections of w_ij f_j on h_i. The table and .csv have both
     #[arg(long)]
     shares: bool,
-    /// The file of the map: .svg, .html or .csv
-    #[arg(long, value_name = "FILE", default_value = "depth.svg")]
-    out: PathBuf,
+    /// The file of the map: .svg, .html or .csv [default: depth.svg; depth.html for a model with several streams]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
     #[command(flatten)]
     data: DataArgs,
     #[command(flatten)]
@@ -47,10 +47,9 @@ pub struct DepthArgs {
 const NAMED: usize = 3;
 
 pub fn depth(options: DepthArgs) -> anyhow::Result<()> {
-    let out = &options.out;
-    let format = out.extension().unwrap_or_default().to_ascii_lowercase();
-    let format = format.to_string_lossy();
-    if !["svg", "html", "csv"].contains(&&*format) {
+    if let Some(out) = &options.out
+        && format_of(out).is_none()
+    {
         let problem = format!("is {}; it must end in .svg, .html or .csv", out.display());
         return Err(ConfigError::new("--out", problem).into());
     }
@@ -70,7 +69,13 @@ pub fn depth(options: DepthArgs) -> anyhow::Result<()> {
     let asked = options.sequences.map(|sequences| sequences as usize);
     let Depths { maps, sequences } = experiment::depth(&run, &corpus, asked, place, &stop)?;
     // A recurrence opens a stream for each window of each layer.
-    if maps.len() > 1 && format == "svg" {
+    let usual = match maps.len() {
+        1 => "depth.svg",
+        _ => "depth.html",
+    };
+    let out = options.out.unwrap_or_else(|| usual.into());
+    let format = format_of(&out);
+    if maps.len() > 1 && format == Some(Format::Svg) {
         let problem = format!(
             "is an image, which has one map, but this model has {}; give a file that ends in .html or .csv",
             counted(maps.len(), "stream")
@@ -91,9 +96,9 @@ pub fn depth(options: DepthArgs) -> anyhow::Result<()> {
         values: values(map),
     });
     let drawn: Vec<HeatMap> = drawn.collect();
-    let text = match &*format {
-        "csv" => lines(&maps),
-        "html" => Report {
+    let text = match format {
+        Some(Format::Csv) => lines(&maps),
+        Some(Format::Html) => Report {
             title: format!("What each sublayer of {name} reads"),
             sections: drawn.into_iter().map(Section::HeatMap).collect(),
             ..Report::default()
@@ -114,13 +119,31 @@ pub fn depth(options: DepthArgs) -> anyhow::Result<()> {
              `--sequences` may help",
         );
     }
-    disk::write_output(out, text.as_bytes())?;
+    disk::write_output(&out, text.as_bytes())?;
     let read = match corpus.valid.images(1) {
         Some(_) => counted(sequences, "validation image"),
         None => counted(sequences, "validation sequence"),
     };
     cli::print(&format!("{}, from {read}", out.display()))?;
     Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Format {
+    Svg,
+    Html,
+    Csv,
+}
+
+/// The format of a file, by the end of its name.
+fn format_of(path: &Path) -> Option<Format> {
+    let end = path.extension()?.to_ascii_lowercase();
+    match end.to_str()? {
+        "svg" => Some(Format::Svg),
+        "html" => Some(Format::Html),
+        "csv" => Some(Format::Csv),
+        _ => None,
+    }
 }
 
 /// The title of each map.

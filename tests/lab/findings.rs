@@ -232,23 +232,24 @@ const IN_TOKENS: &str = "\
 ## Gains in tokens
 
 Losses per character and per token cannot be compared. [`streams_tokens`](results/streams_tokens.md) and
-[`rmt_tokens`](results/rmt_tokens.md) give another unit: they train a baseline on 1, 1.25, 1.5 and 2 times its tokens. A
-gain is the factor on these tokens at which the baseline has the loss of the model, interpolated linearly in the
-logarithm of the factor. The interval has all factors at which the difference is not significant.
+[`rmt_tokens`](results/rmt_tokens.md) give another unit: they train a baseline on 1, 1.25, 1.5 and 2 times its tokens.
+A gain is the factor on these tokens at which the baseline has the loss of the model, interpolated linearly in the
+logarithm of the factor. The interval contains every factor at which the two losses do not differ significantly.
 
-- **Baselines.** For RMT, the transformer of `rmt_vs_transformer`; otherwise the plain residual with twelve layers. With
-  the same seeds, the difference is taken seed by seed. Experiments on seeds 1 to 8 have the same plain model from other
-  seeds, where it ends at 1.963 instead of 1.974.
+- **Baselines.** For RMT, the transformer of `rmt_vs_transformer`; otherwise the plain residual with twelve layers.
+  With the same seeds, the difference is taken seed by seed. Other experiments ran on seeds 1 to 8, where the same
+  plain model ends at 1.963 instead of 1.974. Their differences count as independent of the fall.
 - **Sizes.** *Smaller* and *larger* mean that the interval lies on one side of the paper's factor. *As reported* means
-  that it contains this factor, and not 1. The factors of the papers are measured in other ways, for other models, data
-  and budgets, so a size is no test of a paper.
-- **Bias.** The learning rate of a baseline is the one tuned for 1 times its tokens, and the text is read more than
-  once from 1.22 times on (by the RMT's transformer, always). Both can make the baseline fall too slowly, and so the
-  factors too large.
+  that it contains this factor and not 1, *undecided* that it contains both. Without an entry, the paper gives no
+  factor. The factors of the papers are measured in other ways, for other models, data and budgets, so a size is no
+  test of a paper.
+- **Bias.** The learning rate of a baseline is the one tuned for 1 times its tokens, and the plain residual rereads
+  text beyond 1.22 times its tokens. The RMT's transformer always does. Both can make the baseline fall too slowly,
+  and so the factors too large.
 - **Changes after seeing results.** At first, one straight line was fitted to the four losses, and differences counted
   as independent of it. Both were replaced after all differences were known. Every factor of the plain residual became
-  smaller, for example 1.24 instead of 1.31 for static hyper-connections. No comparison changed. Whether the loss falls
-  faster near 1 is undecided (0.07 ± 0.08 per doubling).
+  smaller, for example 1.24 instead of 1.31 for static hyper-connections. No entry for the size changed. For the plain
+  residual, it is undecided whether the loss falls faster near 1 (by 0.07 ± 0.08 per doubling).
 
 ";
 

@@ -6,7 +6,7 @@ use residual_zoo::backend::BackendKind;
 use residual_zoo::drive::{Error, open_corpus};
 use residual_zoo::train::Interrupter;
 use residual_zoo::{Run, experiment};
-use residual_zoo_testing::program::{Scratch, fails, ok, smoke, zoo};
+use residual_zoo_testing::program::{Scratch, fails, ok, outside, smoke, zoo};
 use residual_zoo_testing::runs::{MODELS, config, train};
 
 #[test]
@@ -87,6 +87,9 @@ fn a_recurrence_has_a_map_for_each_of_its_streams() {
         2,
         &["--out", "6 streams", ".html or .csv"],
     );
+    let mut usual = outside(&scratch, "depth");
+    ok(usual.arg("run"));
+    assert!(scratch.path("depth.html").exists());
     let table = ok(&mut depth("a.html"));
     assert_eq!(table.matches("h1 Attention").count(), 6, "{table}");
     assert!(
