@@ -41,7 +41,7 @@ pub const PAPERS: [Paper; 5] = [
             ),
             (
                 "rmt_scaling",
-                "With the same FLOPs, the loss of the RMT is lower",
+                "primary: With the same FLOPs, the loss of the RMT is lower",
             ),
             (
                 "rmt_variants",
