@@ -69,10 +69,11 @@ pub const PAPERS: [Paper; 5] = [
             "After the same tokens, the RMT's loss is between 0.039 lower and 0.001 higher per character (95 %\n  \
              interval): undecided. The paper reports 0.11 lower per token, for models 2,000 times larger.",
             "In `zero_shot`, with a vocabulary of 512 subword tokens, the RMT ends 0.18 lower per token.",
-            "At the same FLOPs, the two larger of four RMTs cannot be distinguished from transformers. They end\n  \
-             0.010 ± 0.041 and 0.019 ± 0.040 lower.",
-            "At the same FLOPs, the second RMT ends 0.125 ± 0.057 higher. The two seeds used to tune its\n  \
-             learning rate ended at 2.20, but the eight seeds of the experiment end at 2.41.",
+            "At the same FLOPs, the second of four RMTs ends 0.13 ± 0.05 above the transformers. The two larger\n  \
+             ones cannot be distinguished from them: 0.012 ± 0.038 below and 0.041 ± 0.048 above.",
+            "At the largest size, the RMT ends 0.100 ± 0.049 above the transformer. Its losses vary from seed to\n  \
+             seed by 0.06, so four sweep seeds do not settle its learning rate. In an earlier run, at another one,\n  \
+             it ended 0.046 ± 0.038 above.",
             "The smallest RMT is not compared, because no transformer here has so few FLOPs.",
             "Of the variants of Table 10, the RMT has the lowest training loss here too. Only its lead over the\n  \
              depth-wise LSTM is decided.",
