@@ -22,6 +22,15 @@ pub struct HeatMap {
     pub values: Vec<Vec<f64>>,
 }
 
+/// The style of a map, in addition to that of charts.
+const HEAT: &str = "
+.heat text { fill: var(--ink); font-size: 12px; }
+.heat .column, .heat .number { text-anchor: middle; }
+.heat .row { text-anchor: end; }
+.heat .column { fill: var(--muted); }
+.heat .positive { fill: var(--c0); }
+.heat .negative { fill: var(--c1); }
+";
 const CELL: (f64, f64) = (34.0, 20.0);
 const TOP: f64 = 20.0;
 /// The width below which a map is not made smaller, so that its digits stay legible.
@@ -52,6 +61,7 @@ impl HeatMap {
             svg class="plot heat" xmlns="http://www.w3.org/2000/svg" role="img" aria-label=(self.heading)
                 viewBox={ "0 0 " (length(full)) " " (length(height)) } style=(format!("min-width:{:.0}px;max-width:{full:.0}px", full.min(NARROWEST))) {
                 (first)
+                style { (PreEscaped(HEAT)) } "\n"
                 @for (i, name) in self.columns.iter().enumerate() {
                     (text("column", middle(i), TOP - 6.0, name))
                 }
