@@ -113,7 +113,7 @@ fn what_has_no_map_is_refused() {
         2,
         &["--out", ".svg, .html or .csv"],
     );
-    let text = scratch.file("text.txt", &"other characters! ".repeat(60));
+    let text = scratch.file("text.txt", "other characters! ".repeat(60));
     let text = text.to_str().unwrap();
     fails(
         &mut depth(&["--data", text]),
