@@ -197,7 +197,7 @@ impl Sums {
             return Err(DepthError::Sizes);
         }
         let with = |one: &Vec<f32>, count: usize| -> Vec<f64> {
-            outputs[..count].iter().map(|f| dot(f, one)).collect()
+            outputs.iter().take(count).map(|f| dot(f, one)).collect()
         };
         let of = |vectors: &[Vec<f32>]| -> Vec<Vec<f64>> {
             let each = vectors.iter().enumerate();
