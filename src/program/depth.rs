@@ -26,7 +26,7 @@ use super::note_edited;
 pub struct DepthArgs {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
-    /// Number of validation sequences, or of images [default: as many sequences as have 1,024 positions, or 16 images]
+    /// Number of validation sequences, or of images [default: enough sequences for 1,024 positions, or 16 images]
     #[arg(long, value_name = "N", value_parser = cli::number(1, 4096))]
     sequences: Option<u32>,
     /// Draw the shares instead of the weights: the projections of w_ij f_j on h_i. The table and .csv have both
@@ -178,16 +178,13 @@ fn table(map: &DepthMap) -> Table {
         let (weights, shares) = (&map.weights[i], &map.shares[i]);
         let mut order: Vec<usize> = (0..shares.len()).collect();
         order.sort_by(|a, b| shares[*b].abs().total_cmp(&shares[*a].abs()));
-        // Without the sign of a zero.
-        let whole = |share: f64| (100.0 * share).round() + 0.0;
         let named = order
             .iter()
             .take(NAMED)
-            .map(|&j| format!("f{j} × {} ({} %)", sig(weights[j], 3), whole(shares[j])));
-        let percent = |share: f64| format!("{:.1}", 100.0 * share);
+            .map(|&j| format!("f{j} × {} ({} %)", sig(weights[j], 3), percent(shares[j])));
         vec![
             Cell::from(name),
-            percent(map.explained()[i]).into(),
+            format!("{:.1}", 100.0 * map.explained()[i]).into(),
             named.collect::<Vec<_>>().join(", ").into(),
         ]
     };
@@ -200,6 +197,11 @@ fn table(map: &DepthMap) -> Table {
         rows: rows(map).into_iter().enumerate().map(row).collect(),
         ..Table::default()
     }
+}
+
+/// A share in whole percent, without the sign of a zero.
+fn percent(share: f64) -> f64 {
+    (100.0 * share).round() + 0.0
 }
 
 /// A row for each weight.
@@ -219,4 +221,15 @@ fn lines(maps: &[DepthMap]) -> String {
         }
     }
     csv(&["stream", "input", "output", "weight", "share"], all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percent;
+
+    #[test]
+    fn a_small_negative_share_is_zero() {
+        let shown = [-0.001, -0.02, 0.314].map(|share| percent(share).to_string());
+        assert_eq!(shown, ["0", "-2", "31"]);
+    }
 }

@@ -428,6 +428,7 @@ fn what_was_imported_has_no_training_to_show_or_continue() {
         2,
         &["imported model", "no training curve", "--init-from"],
     );
+    fails(command("depth").arg(&run), 2, &["--data", "imported model"]);
     let text = folder.path().join("text.txt");
     fs::write(
         &text,

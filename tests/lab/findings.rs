@@ -238,8 +238,8 @@ logarithm of the factor. The interval contains every factor at which the two los
 
 - **Baselines.** For RMT, the transformer of `rmt_vs_transformer`; otherwise the plain residual with twelve layers.
   With the same seeds, the difference is taken seed by seed. Other experiments ran on seeds 1 to 8, where the same
-  plain model ends at 1.963 instead of 1.974. Their differences count as independent of the fall. So does that of the
-  RMT, because its page does not list the seeds.
+  plain model ends at 1.963 instead of 1.974. Their differences count as independent of the fall. The RMT's
+  difference does too, because its page does not list the seeds.
 - **Sizes.** *Smaller* and *larger* mean that the interval lies on one side of the paper's factor. *As reported* means
   that it contains this factor and not 1, *undecided* that it contains both. Without an entry, the paper gives no
   factor. The factors of the papers are measured in other ways, for other models, data and budgets, so a size is no

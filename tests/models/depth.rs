@@ -176,3 +176,18 @@ fn without_a_stream_there_is_no_map() {
     assert_eq!(fit.add(|| ()), Err(DepthError::Nothing));
     assert!(fit.maps().is_empty());
 }
+
+#[test]
+fn passes_of_different_streams_are_refused() {
+    let device = Default::default();
+    let mut fit = DepthFit::default();
+    let mut add = |of: &Zoo| {
+        let model = of.build::<Flex>(37, &device).unwrap();
+        fit.add(|| {
+            model.forward(Tensor::<Flex, 2, Int>::from_data([[3, 1, 4]], &device));
+        })
+    };
+    assert_eq!(add(&gpt2()), Ok(()));
+    let layers = gpt2().per_layer(DenseConfig::default());
+    assert_eq!(add(&layers), Err(DepthError::Other));
+}

@@ -57,10 +57,7 @@ fn the_map_of_a_plain_run_has_ones_and_is_written_in_each_format() {
         .arg("--out")
         .arg(&svg);
     let said = ok(&mut shares);
-    assert!(
-        said.contains("from 3 validation sequences") && !said.contains("(-0 %)"),
-        "{said}"
-    );
+    assert!(said.contains("from 3 validation sequences"), "{said}");
     assert_ne!(
         fs::read_to_string(svg)
             .unwrap()

@@ -140,11 +140,6 @@ pub(crate) fn opened<B: Backend>(x: &Tensor<B, 3>) {
     });
 }
 
-/// Notes the end of the stream.
-pub(crate) fn closed<B: Backend>(x: &Tensor<B, 3>) {
-    read(x);
-}
-
 /// Computes f(x) by `f`, and notes x and f(x). The streams inside the branch `M` are not noted.
 pub(crate) fn branch<B: Backend, M>(
     x: Tensor<B, 3>,
@@ -166,7 +161,8 @@ pub(crate) fn branch<B: Backend, M>(
     y
 }
 
-fn read<B: Backend>(x: &Tensor<B, 3>) {
+/// Notes the input of a branch, or the end of the stream.
+pub(crate) fn read<B: Backend>(x: &Tensor<B, 3>) {
     note(x, |streams, x| {
         if let Some(stream) = streams.last_mut() {
             stream.inputs.push(x);
@@ -247,6 +243,8 @@ impl Sums {
             let is_unique = |(is_independent, unit): (&bool, &f64)| *is_independent || *unit == 0.0;
             map.unique
                 .push(independent.iter().zip(&units).all(is_unique));
+            // An input that is zero has shares of zero.
+            let square = square.max(f64::MIN_POSITIVE);
             let shares = solved.iter().zip(&with).map(|(w, with)| w * with / square);
             map.shares.push(shares.collect());
             map.weights.push(scaled(&solved, 1.0));

@@ -10,9 +10,9 @@ use residual_zoo_train::{DeviceBatch, Interrupter, upload};
 
 use crate::{Error, Place};
 
-/// Number of positions that are read without another wish.
+/// The default number of positions, and the maximum of a pass of several sequences.
 const POSITIONS: usize = 1024;
-/// Maximum number of images of a pass, and number of images that are read without another wish.
+/// The default number of images, and the maximum of a pass.
 const IMAGES: usize = 16;
 
 /// The depth maps of a run.

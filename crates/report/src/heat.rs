@@ -1,4 +1,5 @@
-//! Heat maps: a matrix of numbers. The color of a number is its sign, and its size relative to the largest one of its row.
+//! Heat maps: a matrix of numbers. The color of a number is its sign, and its size relative to the largest one of its
+//! row.
 
 use maud::{Markup, PreEscaped, html};
 

@@ -1,5 +1,5 @@
-//! Reports: text, tables, line charts and heat maps in one HTML file that opens without a network. Charts are also written as
-//! SVG, tables as Markdown and plain text, and rows as CSV.
+//! Reports: text, tables, line charts and heat maps in one HTML file that opens without a network. Charts and heat maps
+//! are also written as SVG, tables as Markdown and plain text, and rows as CSV.
 //!
 //! ```
 //! use residual_zoo_report::{Axis, Chart, Report, Section, Series};
