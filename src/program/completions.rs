@@ -38,7 +38,7 @@ pub fn completions(shell: Shell) -> String {
     }
 }
 
-/// Adds those values of a command's option that are known without running the command.
+/// Adds the values of a command's option that are known without running the command.
 fn with_values(command: &str, arg: Arg) -> Arg {
     let id = arg.get_id().as_str().to_owned();
     let names = values(command, &id);

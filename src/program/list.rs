@@ -128,7 +128,7 @@ fn groups() -> Result<Vec<Group>, Error> {
     ])
 }
 
-/// Prints the names on one screen. Of run files, it prints the directories and their numbers of files.
+/// Prints the names on one screen. For run files, prints only the directories and their numbers of files.
 fn overview(groups: &[Group]) -> anyhow::Result<()> {
     for group in groups {
         let mut names: Vec<(String, usize)> = Vec::new();

@@ -102,7 +102,7 @@ impl Plan {
             Speed::Tokens(rate) => self.tokens / rate,
         };
         let n = devices as f64;
-        // Each number goes around a ring twice, except for its own part.
+        // In a ring all-reduce, each device sends 2 (n − 1) / n times the gradients, with 4 bytes each.
         let moved = 2.0 * (n - 1.0) / n * 4.0 * self.parameters;
         let sum = gbit.map_or(0.0, |gbit| moved * 8.0 / (gbit * 1e9));
         (devices <= self.sequences).then_some(alone / n + self.steps * sum)

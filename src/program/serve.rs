@@ -156,5 +156,5 @@ fn key(path: &Path) -> anyhow::Result<String> {
     Ok(key)
 }
 
-/// A size that no key reaches, in bytes.
+/// Exclusive upper bound on the size of a key, in bytes.
 const MOST_KEY: u64 = 1024;

@@ -21,12 +21,13 @@ pub struct DepthMap {
     /// The type of each branch, in the order of depth.
     pub branches: Vec<String>,
     /// w_ij, a row for each branch and one for the end of the stream. Row i has a weight for x_0 and for each branch
-    /// before it. The weight of an output that is zero, or a sum of earlier ones, is zero.
+    /// before it. The weight of an output that is zero, or a linear combination of earlier outputs, is zero.
     pub weights: Vec<Vec<f64>>,
-    /// The projections on h_i, w_ij ⟨f_j, h_i⟩ / ⟨h_i, h_i⟩. A share is negative if the output is opposed to the rest.
+    /// The projections on h_i, w_ij ⟨f_j, h_i⟩ / ⟨h_i, h_i⟩. A share is negative if the weighted output points against
+    /// h_i.
     pub shares: Vec<Vec<f64>>,
-    /// Whether the weights of each row are the only ones with the least squares. They are not if an output is a sum of
-    /// earlier ones, as with fewer positions than outputs.
+    /// Whether the least-squares weights of each row are unique. They are not if an output is a linear combination of
+    /// earlier outputs, as with more outputs than numbers in each output.
     pub unique: Vec<bool>,
 }
 
@@ -38,7 +39,7 @@ impl DepthMap {
     }
 }
 
-/// A model without a depth map.
+/// The reason why a model has no depth map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DepthError {
     /// Outputs of one stream have different sizes, as in a ResNet of several stages.
@@ -87,7 +88,7 @@ struct Sums {
 
 impl DepthFit {
     /// Adds a pass of the model. Each pass opens the same streams, one after the other; a recurrence opens one for each
-    /// of its windows.
+    /// window of each layer.
     ///
     /// # Errors
     ///
@@ -258,9 +259,9 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     products.sum()
 }
 
-/// Solves A x = b by Cholesky's decomposition, for the lower half of a positive semidefinite A with a diagonal of ones
-/// and zeros. A can have more rows than b. Returns x, and whether each row is independent of the rows before it. The
-/// others have a pivot below 1e-9, and their x is zero.
+/// Solves A x = b by Cholesky decomposition, for the lower half of a positive semidefinite A with a diagonal of ones
+/// and zeros. A can have more rows than b. Returns x, and whether each row is independent of the rows before it. A
+/// dependent row has a pivot of at most 1e-9, and its x is zero.
 fn solve(a: &[Vec<f64>], b: &[f64]) -> (Vec<f64>, Vec<bool>) {
     let count = b.len();
     let mut l = vec![vec![0.0; count]; count];

@@ -10,7 +10,7 @@ use residual_zoo_train::{DeviceBatch, Interrupter, upload};
 
 use crate::{Error, Place};
 
-/// The default number of positions, and the maximum of a pass of several sequences.
+/// The default number of positions, and the maximum of a pass. Both are rounded up to whole sequences.
 const POSITIONS: usize = 1024;
 /// The default number of images, and the maximum of a pass.
 const IMAGES: usize = 16;
@@ -24,9 +24,8 @@ pub struct Depths {
     pub sequences: usize,
 }
 
-/// Returns the depth maps of the chosen checkpoint of `run`, on `sequences` validation sequences, or images, of
-/// `corpus`, or on all of them if there are fewer. By default, the sequences have at least 1,024 positions, and there
-/// are 16 images.
+/// Returns the depth maps of the chosen checkpoint of `run` on `sequences` validation sequences, or images, of
+/// `corpus`. Reads fewer if the data have too few. The default is 16 images, or enough sequences for 1,024 positions.
 ///
 /// # Errors
 ///

@@ -75,7 +75,7 @@ impl Sample {
     }
 }
 
-/// Stores the number of tokens, words or bytes of a document in 32 bits, because a task can have millions of documents.
+/// Converts a number of tokens, words or bytes of a document to 32 bits, because a task can have millions of documents.
 /// No document needs more bits.
 fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)

@@ -99,7 +99,7 @@ impl ChartSpec {
         self.spans(name, group, at.values())
     }
 
-    /// The mean and range over the seeds of the runs of a line, and the power law through the means.
+    /// The mean and range over the seeds for each run of a line. With `fit`, also the power law through the means.
     fn points(
         &self,
         found: &[&Observation],

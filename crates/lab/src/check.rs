@@ -56,7 +56,7 @@ impl<C: ModelConfig> Experiment<C> {
         Ok(sound::check(self, &planned)?)
     }
 
-    /// Checks that each published quantity is measured, drawn or claimed.
+    /// Checks that each published quantity is measured, or used in a column, a chart or a claim.
     fn check_published(&self, names: &Names, planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
         let charts = self.charts.iter().flat_map(|chart| [&*chart.x, &*chart.y]);
         let claims = self.claims.iter();
@@ -235,7 +235,8 @@ fn check_after<C: ModelConfig>(
         })
 }
 
-/// The first run of a chain of runs in which each starts from the weights of the one before.
+/// The first run of the chain that leads to the run `name`. Each run of a chain starts from the weights of the previous
+/// run.
 fn base<'a, C: ModelConfig>(planned: &'a [PlannedRun<C>], name: &'a str) -> &'a str {
     let run = planned.iter().find(|run| run.name == name);
     match run.and_then(|run| run.after.as_ref()) {
@@ -244,7 +245,8 @@ fn base<'a, C: ModelConfig>(planned: &'a [PlannedRun<C>], name: &'a str) -> &'a 
     }
 }
 
-/// The training tokens of a run, including the runs whose weights it starts from.
+/// The training tokens of a run and of the earlier runs in its chain of weights. A run that is merged in (`with`) does
+/// not count.
 fn tokens<C: ModelConfig>(planned: &[PlannedRun<C>], name: &str) -> Option<f64> {
     let run = planned.iter().find(|run| run.name == name)?;
     let config = run.config.as_ref()?;
@@ -255,7 +257,8 @@ fn tokens<C: ModelConfig>(planned: &[PlannedRun<C>], name: &str) -> Option<f64> 
     }
 }
 
-/// Returns a sentence for each claim that compares losses or accuracies of runs with different training tokens.
+/// Returns a sentence for each claim that compares losses or accuracies of runs with different numbers of training
+/// tokens.
 pub fn unequal_budgets<C: ModelConfig>(
     experiment: &Experiment<C>,
     planned: &[PlannedRun<C>],
@@ -287,7 +290,7 @@ struct Names<'a> {
     own: BTreeSet<&'a str>,
     /// The quantities that were published. They need not be measured.
     published: BTreeSet<&'a str>,
-    /// The quantities of its tasks.
+    /// The quantities of the experiment's tasks.
     of_tasks: Vec<String>,
 }
 

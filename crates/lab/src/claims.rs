@@ -384,8 +384,8 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// The numbers behind the verdict.
     pub because: String,
-    /// The threshold for the value of the claim's run, in short: the difference from the other run with its confidence
-    /// interval, a bound, or a tolerance. `None` if no single value is tested.
+    /// A short text with the threshold for the value of the claim's run: the difference from the other run with its
+    /// confidence interval, a bound, or a tolerance. `None` if no single value is tested.
     pub margin: Option<String>,
     /// The p-value of a difference from zero over several seeds; `None` for other tests.
     pub p: Option<f64>,

@@ -35,7 +35,8 @@ use directory::{MARK, prepare};
 /// # Errors
 ///
 /// Returns an error if the models differ in data or budget or cannot be trained. Also returns an error if the directory
-/// holds other runs or anything else, or if a file cannot be written. If no run succeeds, returns the error of a run.
+/// holds other runs or anything else, if the backend fails, or if a file cannot be written. If no run succeeds, returns
+/// the error of a run.
 pub fn compare<C: ModelConfig>(
     models: &[(String, RunConfig<C>)],
     command: String,

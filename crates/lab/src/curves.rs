@@ -36,7 +36,7 @@ pub struct Curve {
     pub model: String,
     /// The name of the text.
     pub text: String,
-    /// The name of a token.
+    /// A description of one token, such as `a byte`.
     pub token: String,
     /// The identity of the tokens, such as a hash of the tokenizer.
     pub tokens: String,
@@ -394,7 +394,7 @@ mod tests {
                 ["/data/runs/gpt2-1", "/data/runs/gpt2-2"],
                 "/data/runs/gpt2",
             ),
-            // Names of which nothing is left without the seed.
+            // Names that have no words left without the seed.
             (["runs/s1", "runs/s2"], "GPT-2"),
             (["out/a", "out/b"], "GPT-2"),
             (["runs/1", "runs/2"], "GPT-2"),

@@ -122,7 +122,7 @@ pub fn check_pages(
     }
 }
 
-/// The error for something in the place of a page.
+/// The error for a file or folder that is not part of a report, but is in its place.
 fn not_ours(path: PathBuf) -> RunError {
     RunError::NoRun {
         path,

@@ -69,8 +69,9 @@ impl Look {
     }
 }
 
-/// Adds a look to the record in `directory`, and returns all looks at these runs. A repetition of the last look is not
-/// added. Lines that are not looks stay.
+/// Adds a look to the record in `directory`, and returns all looks at these runs. With `anew`, the record is emptied
+/// first. A look without a tested claim is not added, and neither is a repetition of the last look. Lines that are not
+/// looks stay.
 pub(crate) fn record(directory: &Path, now: Look, anew: bool) -> Result<Vec<Look>, RunError> {
     let path = directory.join(LOOKS);
     let is_file = fs::symlink_metadata(&path).is_ok_and(|there| there.is_file());

@@ -15,8 +15,8 @@ fn t(degrees: usize) -> f64 {
 }
 
 /// Corrects the p-values of several tests for their number (Holm, "A simple sequentially rejective multiple test
-/// procedure", 1979). The i-th smallest of m values is multiplied by m − i + 1. Each result is at least as large as the
-/// one before, and at most 1. Results are in the order of `p`.
+/// procedure", 1979). The i-th smallest of m values is multiplied by m − i + 1. A result is at most 1, and never below
+/// the result of a smaller value. Results are in the order of `p`.
 pub(crate) fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));

@@ -119,15 +119,15 @@ impl Default for Halving {
 }
 
 impl Halving {
-    /// The shares of the steps that the rungs train. Leaves out a rung that would end at the same validation as the one
-    /// before it in all of these runs.
+    /// The shares of the steps that the rungs train. Of two rungs that would end at the same validation in all of these
+    /// runs, leaves out the shorter one.
     pub(crate) fn shares(self, runs: &[&TrainConfig]) -> Vec<f64> {
         let before_last = (0..self.rungs).rev();
         let mut shares: Vec<f64> = before_last.map(|i| self.keep.powi(i as i32)).collect();
         shares.dedup_by(|later, earlier| {
             let mut runs = runs.iter();
             let is_same = runs.all(|train| until(train, *later) == until(train, *earlier));
-            // The later one is removed, but its share stays: the last one is 1.
+            // `dedup_by` removes the later rung, so the earlier rung takes its share. The last share thus stays 1.
             *earlier = if is_same { *later } else { *earlier };
             is_same
         });

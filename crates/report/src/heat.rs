@@ -1,5 +1,5 @@
-//! Heat maps: a matrix of numbers. The color of a number is its sign, and its size relative to the largest one of its
-//! row.
+//! Heat maps of a matrix of numbers. The color of a cell shows the sign of its number. The opacity shows the size of
+//! the number relative to the largest one of its row.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -23,7 +23,7 @@ pub struct HeatMap {
     pub values: Vec<Vec<f64>>,
 }
 
-/// The style of a map, in addition to that of charts.
+/// The style of a map, in addition to the style of charts.
 const HEAT: &str = "
 .heat text { fill: var(--ink); font-size: 12px; }
 .heat .column, .heat .number { text-anchor: middle; }
@@ -90,7 +90,7 @@ fn opacities(values: &[f64]) -> Vec<f64> {
     values.iter().map(of).collect()
 }
 
-/// A number with two decimals, without a zero before the point; with fewer decimals from 100.
+/// A number with two decimals, with one from 10 and with none from 100. A zero before the point is left out.
 fn short(value: f64) -> String {
     let shown = match value.abs() {
         size if size >= 99.95 => format!("{:.0}", value.abs()),

@@ -110,7 +110,7 @@ impl Report {
 }
 
 impl Section {
-    /// Renders text, code and tables as Markdown; `None` for pictures and charts, which are separate files.
+    /// Renders text, code and tables as Markdown; `None` for charts, heat maps and pictures, which are separate files.
     pub fn to_markdown(&self) -> Option<String> {
         let under = |heading: &str, note: &str, body: String| {
             let heading = format!("## {}", markdown::text(heading));

@@ -46,7 +46,7 @@ pub fn wrapped(text: &str, indent: &str) -> String {
 }
 
 /// Shortens texts to at most `columns` each; `…` marks the omitted part. Different texts stay different: if their
-/// beginnings are equal, another part is omitted.
+/// beginnings are equal, another part is omitted, or the texts are numbered.
 pub(crate) fn shorten<T: AsRef<str>>(texts: &[T], columns: usize) -> Vec<String> {
     let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
     let is_long = |text: &&str| width(text) > columns;

@@ -1,4 +1,4 @@
-//! Differences of losses in the unit of the papers: how many times the tokens they are worth.
+//! Differences of losses in the unit of the papers: the factor on the baseline's tokens that lowers its loss as far.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -28,7 +28,7 @@ pub enum Compared {
 /// The factor on the baseline's tokens at which it has the loss of a model.
 #[derive(Debug, PartialEq)]
 pub struct Worth {
-    /// 0 if it is less than 1; infinite if it is more than the largest factor that was trained.
+    /// The factor: 0 if it is below 1, infinite if it is above the largest factor that was trained.
     pub factor: f64,
     /// The 95 % interval.
     pub low: f64,
@@ -106,8 +106,8 @@ impl Fall {
     }
 }
 
-/// Reads the table of a page with the loss of every seed: the seeds, and each run with its losses. Empty if the page has
-/// no such table.
+/// Reads the table of a page with the loss of every seed: the seeds, and each run with its losses. Empty if the page
+/// has no such table.
 fn seeds_of(name: &str) -> (Vec<String>, Vec<(String, Vec<f64>)>) {
     let page = root().join(format!("docs/results/{name}.md"));
     let page = fs::read_to_string(page).unwrap();
@@ -217,8 +217,8 @@ const LEFT: f64 = 260.0;
 const WIDTH: f64 = 760.0;
 const TOP: f64 = 18.0;
 
-/// A forest plot: a line for each interval, a dot for its middle, and a diamond for the paper's factor. What is outside
-/// the factors that were trained ends at their limits.
+/// A forest plot: a line for each interval, a dot for its middle, and a diamond for the paper's factor. Values outside
+/// the factors that were trained are drawn at their limits.
 pub fn plot(sizes: &[(&Size, String, Worth)]) -> String {
     let within = |factor: f64| factor.clamp(1.0, 2.0);
     let ends = sizes.iter().flat_map(|(size, _, worth)| {
@@ -333,7 +333,7 @@ fn a_model_is_worth_the_tokens_at_which_the_baseline_has_its_loss() {
     near(worth.factor, 2f64.sqrt());
     near(worth.low, 1.2311);
     near(worth.high, 1.6245);
-    // In the second piece, 0.05 are a doubling.
+    // In the second piece, a doubling lowers the loss by 0.05.
     near(
         exact.worth(&Compared::OtherSeeds(-0.125, 0.0)).factor,
         2f64.powf(1.5),

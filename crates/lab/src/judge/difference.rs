@@ -173,7 +173,8 @@ impl Difference {
         self
     }
 
-    /// Adds the difference and its interval in words.
+    /// Makes the result from the difference of each seed. Unless it is exact, adds the mean and its interval to
+    /// `because`.
     fn shown(
         differences: Vec<f64>,
         is_exact: bool,

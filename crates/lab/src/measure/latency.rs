@@ -13,8 +13,8 @@ use residual_zoo_drive::{Use, check_size};
 
 pub(super) const NAMES: &[&str] = &["prefill ms", "decode ms"];
 
-/// Times the reading of one text with fresh weights: a prompt of half the context, then at most [`MOST_TOKENS`] tokens,
-/// one by one.
+/// Times a model with newly drawn weights on one sequence: a prompt of half the context, then at most [`MOST_TOKENS`]
+/// tokens, one by one.
 pub(super) fn measure<C: ModelConfig>(
     run: &PlannedRun<C>,
     setting: &Setting,
