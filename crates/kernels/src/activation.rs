@@ -5,7 +5,7 @@ use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 use crate::op::apply;
 
 /// An activation function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {
     /// ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
     GeluTanh,

@@ -46,6 +46,9 @@ pub fn batch_norm<B: Backend>(
     Ok((y, statistics.map(|data| Tensor::from_data(data, &device))))
 }
 
+#[cfg(feature = "cube")]
+crate::op::no_kernel!(BatchNorm, 3, cube);
+
 #[cfg(feature = "flex")]
 mod flex {
     use burn::backend::Flex;

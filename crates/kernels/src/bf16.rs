@@ -24,6 +24,9 @@ pub fn bf16_product<B: Backend, const D: usize>(
     result.map(of).map_err(|inputs| inputs.map(of))
 }
 
+#[cfg(feature = "cube")]
+crate::op::no_kernel!(Bf16Product, 2, cube);
+
 #[cfg(feature = "flex")]
 crate::op::no_kernel!(Bf16Product, 2, burn::backend::Flex, burn_flex::FlexTensor);
 

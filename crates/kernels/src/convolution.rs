@@ -30,6 +30,9 @@ pub fn convolution<B: Backend>(
     result.map(of).map_err(|inputs| inputs.map(of))
 }
 
+#[cfg(feature = "cube")]
+crate::op::no_kernel!(Convolution, 2, cube);
+
 #[cfg(feature = "flex")]
 mod flex {
     use std::borrow::Cow;

@@ -5,7 +5,7 @@
 //! takes tensors of any backend. It returns its inputs if there is no kernel for them: on backends other than Flex and
 //! LibTorch, for other float types, or with the environment variable `RESIDUAL_ZOO_OPS=plain`.
 
-// Without a backend that has kernels, the common parts are unused.
+// Without the backends that have kernels for all operations, some common parts are unused.
 #![cfg_attr(
     not(any(feature = "flex", feature = "tch")),
     allow(dead_code, unused_imports)
@@ -17,6 +17,8 @@ mod batch_norm;
 mod bf16;
 mod cache;
 mod convolution;
+#[cfg(feature = "cube")]
+mod cube;
 #[cfg(feature = "tch")]
 mod cuda;
 #[cfg(feature = "flex")]

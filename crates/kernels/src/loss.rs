@@ -9,8 +9,8 @@ use crate::op::apply;
 
 /// The operation; it carries the targets.
 #[derive(Debug)]
-struct LogZ<B: Backend> {
-    targets: IntTensor<B>,
+pub(crate) struct LogZ<B: Backend> {
+    pub(crate) targets: IntTensor<B>,
     backend: PhantomData<B>,
 }
 

@@ -6,7 +6,7 @@ use crate::op::apply;
 
 /// The operation.
 #[derive(Clone, Copy, Debug)]
-struct Mix;
+pub(crate) struct Mix;
 
 /// Aᵀ H for each position: `a` `[batch, time, n, m]`, or `[1, 1, n, m]` for all positions, and `h`
 /// `[batch, time, n, d]` to `[batch, time, m, d]`.

@@ -37,6 +37,9 @@ pub fn norm_product<B: Backend>(
     }
 }
 
+#[cfg(feature = "cube")]
+crate::op::no_kernel!(NormProduct, 3, cube);
+
 #[cfg(feature = "flex")]
 mod flex {
     use std::sync::Arc;

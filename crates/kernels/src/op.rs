@@ -27,32 +27,37 @@ pub trait Op<K: Backend, const N: usize>: Clone + Debug + Send + 'static {
 }
 
 /// An operation with kernels for every compiled backend that can have kernels.
-pub trait Kernels<const N: usize>: OnFlex<N> + OnLibTorch<N> {}
-impl<O: OnFlex<N> + OnLibTorch<N>, const N: usize> Kernels<N> for O {}
+pub trait Kernels<const N: usize>:
+    OnFlex<N> + OnLibTorch<N> + OnCuda<N> + OnVulkan<N> + OnWgpu<N>
+{
+}
+impl<O, const N: usize> Kernels<N> for O where
+    O: OnFlex<N> + OnLibTorch<N> + OnCuda<N> + OnVulkan<N> + OnWgpu<N>
+{
+}
 
-/// [`Op`] on Flex, if Flex is compiled in.
-#[cfg(feature = "flex")]
-pub trait OnFlex<const N: usize>: Op<burn::backend::Flex, N> {}
-#[cfg(feature = "flex")]
-impl<O: Op<burn::backend::Flex, N>, const N: usize> OnFlex<N> for O {}
+/// Declares a trait that is [`Op`] on a backend, if the backend is compiled in, and empty otherwise.
+macro_rules! on {
+    ($name:ident, $feature:literal, $backend:ty) => {
+        #[doc = concat!("[`Op`] on the backend of the feature `", $feature, "`, if it is compiled in.")]
+        #[cfg(feature = $feature)]
+        pub trait $name<const N: usize>: Op<$backend, N> {}
+        #[cfg(feature = $feature)]
+        impl<O: Op<$backend, N>, const N: usize> $name<N> for O {}
 
-/// [`Op`] on Flex, if Flex is compiled in.
-#[cfg(not(feature = "flex"))]
-pub trait OnFlex<const N: usize> {}
-#[cfg(not(feature = "flex"))]
-impl<O, const N: usize> OnFlex<N> for O {}
+        #[doc = concat!("[`Op`] on the backend of the feature `", $feature, "`, if it is compiled in.")]
+        #[cfg(not(feature = $feature))]
+        pub trait $name<const N: usize> {}
+        #[cfg(not(feature = $feature))]
+        impl<O, const N: usize> $name<N> for O {}
+    };
+}
 
-/// [`Op`] on LibTorch, if LibTorch is compiled in.
-#[cfg(feature = "tch")]
-pub trait OnLibTorch<const N: usize>: Op<burn::backend::LibTorch, N> {}
-#[cfg(feature = "tch")]
-impl<O: Op<burn::backend::LibTorch, N>, const N: usize> OnLibTorch<N> for O {}
-
-/// [`Op`] on LibTorch, if LibTorch is compiled in.
-#[cfg(not(feature = "tch"))]
-pub trait OnLibTorch<const N: usize> {}
-#[cfg(not(feature = "tch"))]
-impl<O, const N: usize> OnLibTorch<N> for O {}
+on!(OnFlex, "flex", burn::backend::Flex);
+on!(OnLibTorch, "tch", burn::backend::LibTorch);
+on!(OnCuda, "cuda", crate::cube::Cuda);
+on!(OnVulkan, "vulkan", crate::cube::Vulkan);
+on!(OnWgpu, "wgpu", crate::cube::Wgpu);
 
 /// Applies `op` with the kernels of `B`, with or without autodiff. Returns the inputs if there are no kernels for them,
 /// or if the environment variable `RESIDUAL_ZOO_OPS` is `plain`.
@@ -70,6 +75,21 @@ pub(crate) fn apply<B: Backend, O: Kernels<N>, const N: usize>(
     };
     #[cfg(feature = "tch")]
     let inputs = match apply_on::<B, burn::backend::LibTorch, O, N>(op, inputs) {
+        Ok(result) => return Ok(result),
+        Err(inputs) => inputs,
+    };
+    #[cfg(feature = "cuda")]
+    let inputs = match apply_on::<B, crate::cube::Cuda, O, N>(op, inputs) {
+        Ok(result) => return Ok(result),
+        Err(inputs) => inputs,
+    };
+    #[cfg(feature = "vulkan")]
+    let inputs = match apply_on::<B, crate::cube::Vulkan, O, N>(op, inputs) {
+        Ok(result) => return Ok(result),
+        Err(inputs) => inputs,
+    };
+    #[cfg(feature = "wgpu")]
+    let inputs = match apply_on::<B, crate::cube::Wgpu, O, N>(op, inputs) {
         Ok(result) => return Ok(result),
         Err(inputs) => inputs,
     };
@@ -120,7 +140,7 @@ pub fn profile<T>(path: &std::path::Path, work: impl FnOnce() -> T) -> Result<T,
     }
 }
 
-#[cfg(any(feature = "flex", feature = "tch"))]
+#[cfg(any(feature = "flex", feature = "tch", feature = "cube"))]
 fn apply_on<B: Backend, K: Backend, O: Op<K, N>, const N: usize>(
     op: &O,
     inputs: [FloatTensor<B>; N],
@@ -170,17 +190,17 @@ pub(crate) fn cast<From: 'static, To: 'static>(value: From) -> Result<To, From> 
 }
 
 /// Burn's interface to [`Op`].
-#[cfg(any(feature = "flex", feature = "tch"))]
+#[cfg(any(feature = "flex", feature = "tch", feature = "cube"))]
 struct Differentiable<K, O>(O, std::marker::PhantomData<K>);
 
-#[cfg(any(feature = "flex", feature = "tch"))]
+#[cfg(any(feature = "flex", feature = "tch", feature = "cube"))]
 impl<K, O: Debug> Debug for Differentiable<K, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }
 }
 
-#[cfg(any(feature = "flex", feature = "tch"))]
+#[cfg(any(feature = "flex", feature = "tch", feature = "cube"))]
 impl<K: Backend, O: Op<K, N>, const N: usize> Backward<K, N> for Differentiable<K, O> {
     type State = O::Kept;
 
@@ -196,10 +216,10 @@ impl<K: Backend, O: Op<K, N>, const N: usize> Backward<K, N> for Differentiable<
 }
 
 /// Declares that a backend has no kernel for an operation on this number of tensors.
-#[cfg(any(feature = "flex", feature = "tch"))]
+#[cfg(any(feature = "flex", feature = "tch", feature = "cube"))]
 macro_rules! no_kernel {
-    ($op:ty, $inputs:literal, $backend:ty, $tensor:ty) => {
-        impl crate::op::Op<$backend, $inputs> for $op {
+    ([$($parameters:tt)*] $op:ty, $inputs:literal, $backend:ty, $tensor:ty) => {
+        impl<$($parameters)*> crate::op::Op<$backend, $inputs> for $op {
             type Kept = ();
 
             fn takes(&self, _: &[$tensor; $inputs]) -> bool {
@@ -215,6 +235,21 @@ macro_rules! no_kernel {
             }
         }
     };
+    // The backends of `crate::cube`.
+    ($op:ty, $inputs:literal, cube) => {
+        crate::op::no_kernel!(
+            [
+                R: burn_cubecl::CubeRuntime,
+                F: burn_cubecl::FloatElement,
+                I: burn_cubecl::IntElement,
+                BT: burn_cubecl::BoolElement,
+            ]
+            $op, $inputs, burn_cubecl::CubeBackend<R, F, I, BT>, burn_cubecl::tensor::CubeTensor<R>
+        );
+    };
+    ($op:ty, $inputs:literal, $backend:ty, $tensor:ty) => {
+        crate::op::no_kernel!([] $op, $inputs, $backend, $tensor);
+    };
 }
-#[cfg(any(feature = "flex", feature = "tch"))]
+#[cfg(any(feature = "flex", feature = "tch", feature = "cube"))]
 pub(crate) use no_kernel;

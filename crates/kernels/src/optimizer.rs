@@ -41,6 +41,11 @@ pub fn adamw<B: Backend>(steps: Vec<Due<B>>) -> Result<Vec<[Tensor<B, 1>; 3]>, V
         Ok(outputs) => return Ok(outputs),
         Err(steps) => steps,
     };
+    #[cfg(feature = "cube")]
+    let steps = match cube::adamw(steps) {
+        Ok(outputs) => return Ok(outputs),
+        Err(steps) => steps,
+    };
     #[cfg(feature = "tch")]
     let steps = match libtorch::adamw(steps) {
         Ok(outputs) => return Ok(outputs),
@@ -67,6 +72,11 @@ pub fn sum_of_squares<B: Backend>(
         }
         Err(parts) => parts,
     };
+    #[cfg(feature = "cube")]
+    let parts = match cube::sum_of_squares(parts) {
+        Ok(sum) => return Ok(sum),
+        Err(parts) => parts,
+    };
     #[cfg(feature = "tch")]
     let parts = match libtorch::sum_of_squares(parts) {
         Ok(sum) => return Ok(sum),
@@ -76,7 +86,7 @@ pub fn sum_of_squares<B: Backend>(
 }
 
 /// Applies `kernel` to every input. Returns the inputs if the kernel does not take the first input.
-#[cfg(feature = "flex")]
+#[cfg(any(feature = "flex", feature = "cube"))]
 fn each<I, O>(inputs: Vec<I>, kernel: impl Fn(I) -> Result<O, I>) -> Result<Vec<O>, Vec<I>> {
     let mut inputs = inputs.into_iter();
     let Some(first) = inputs.next() else {
@@ -91,6 +101,51 @@ fn each<I, O>(inputs: Vec<I>, kernel: impl Fn(I) -> Result<O, I>) -> Result<Vec<
             });
             Ok(std::iter::once(first).chain(rest).collect())
         }
+    }
+}
+
+#[cfg(feature = "cube")]
+mod cube {
+    use burn::tensor::{Tensor, backend::Backend};
+    use burn_cubecl::CubeRuntime;
+
+    use super::{Due, each};
+    use crate::cube::{on_cube, optimizer};
+
+    /// Calls `$kernel` with the runtime of each GPU backend that is compiled in, until one takes the inputs.
+    macro_rules! any_runtime {
+        ($kernel:ident, $inputs:ident) => {{
+            #[cfg(feature = "cuda")]
+            let $inputs = match $kernel::<B, cubecl::cuda::CudaRuntime>($inputs) {
+                Ok(outputs) => return Ok(outputs),
+                Err(inputs) => inputs,
+            };
+            #[cfg(any(feature = "vulkan", feature = "wgpu"))]
+            let $inputs = match $kernel::<B, cubecl::wgpu::WgpuRuntime>($inputs) {
+                Ok(outputs) => return Ok(outputs),
+                Err(inputs) => inputs,
+            };
+            Err($inputs)
+        }};
+    }
+
+    pub fn adamw<B: Backend>(steps: Vec<Due<B>>) -> Result<Vec<[Tensor<B, 1>; 3]>, Vec<Due<B>>> {
+        fn on<B: Backend, R: CubeRuntime>(
+            steps: Vec<Due<B>>,
+        ) -> Result<Vec<[Tensor<B, 1>; 3]>, Vec<Due<B>>> {
+            each(steps, |(step, state)| {
+                on_cube::<B, R, 1, 4, 3>(state, |state| optimizer::adamw(step, state))
+                    .map_err(|state| (step, state))
+            })
+        }
+        any_runtime!(on, steps)
+    }
+
+    pub fn sum_of_squares<B: Backend>(
+        parts: Vec<Tensor<B, 1>>,
+    ) -> Result<Tensor<B, 1>, Vec<Tensor<B, 1>>> {
+        use optimizer::sum_of_squares;
+        any_runtime!(sum_of_squares, parts)
     }
 }
 

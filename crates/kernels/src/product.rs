@@ -9,10 +9,10 @@ use crate::op::apply;
 
 /// The operation.
 #[derive(Clone, Copy, Debug)]
-struct Product;
+pub(crate) struct Product;
 
 /// Maximum number of rows and columns of a small matrix.
-const SMALL: usize = 64;
+pub(crate) const SMALL: usize = 64;
 
 /// x · w for x `[rows, d_in]` and w `[d_in, d_out]`.
 ///

@@ -46,6 +46,9 @@ pub fn theta<B: Backend, const D: usize>(
     result.map(of).map_err(|[a, _]| of(a))
 }
 
+#[cfg(feature = "cube")]
+crate::op::no_kernel!(Theta, 2, cube);
+
 #[cfg(feature = "flex")]
 mod flex {
     use burn::backend::Flex;
