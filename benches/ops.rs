@@ -1,9 +1,10 @@
-//! Times the fast and the plain form of each operation, forward and backward on Flex, at the sizes of
-//! `experiments/gpt2/bench.ron` and `experiments/rmt/bench.ron`.
+//! Times the fast and the plain form of each operation, forward and backward on every backend that is compiled in, at
+//! the sizes of `experiments/gpt2/bench.ron` and `experiments/rmt/bench.ron`.
 //!
 //! ```sh
-//! cargo bench --bench ops                 # all
-//! cargo bench --bench ops -- attention    # some
+//! cargo bench --bench ops                                                          # all operations on Flex
+//! cargo bench --bench ops -- attention                                             # some
+//! cargo bench --bench ops --no-default-features --features cuda                    # on CUDA
 //! ```
 
 // `criterion_group!` generates a function without a doc comment.
@@ -12,39 +13,69 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use burn::backend::{Autodiff, Flex};
-use burn::tensor::{Distribution, Int, Tensor};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Distribution, Int, Tensor, TensorData, module};
 use criterion::{
     BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime,
 };
+use residual_zoo::backend::{BackendKind, OnBackend};
 use residual_zoo::core::ops::attention::{DotAttention, split_heads};
 use residual_zoo::core::ops::optimizer::{AdamW, adamw, adamw_plain};
-use residual_zoo::core::ops::{activation, loss};
-use residual_zoo::core::{Norm, NormParams, product, product_of_parts};
+use residual_zoo::core::ops::{activation, embedding, loss, mix, sinkhorn};
+use residual_zoo::core::{Linear, Norm, NormParams, init, product, product_of_parts};
 
-type B = Autodiff<Flex>;
-type Vector = Tensor<Flex, 1>;
+type Vector<B> = Tensor<<B as AutodiffBackend>::InnerBackend, 1>;
 
-fn random<const D: usize>(shape: [usize; D]) -> Tensor<B, D> {
-    let x = Tensor::random(shape, Distribution::Normal(0.0, 1.0), &Default::default());
-    x.require_grad()
+fn random<B: AutodiffBackend, const D: usize>(
+    shape: [usize; D],
+    device: &B::Device,
+) -> Tensor<B, D> {
+    Tensor::random(shape, Distribution::Normal(0.0, 1.0), device).require_grad()
+}
+
+/// Waits for all work on `device`.
+fn wait<B: Backend>(device: &B::Device) {
+    B::sync(device).unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Times the forward and the backward pass of `f`.
-fn time<const D: usize>(
+fn time<B: AutodiffBackend, const D: usize>(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,
     f: impl Fn() -> Tensor<B, D>,
 ) {
+    let device = f().device();
     group.bench_function(name, |bench| {
-        bench.iter(|| black_box(f().sum().backward()));
+        bench.iter(|| {
+            black_box(f().sum().backward());
+            wait::<B>(&device);
+        });
     });
 }
 
 fn ops(criterion: &mut Criterion) {
-    let device = Default::default();
-    let mut group = criterion.benchmark_group("GELU of 8 × 256 × 1536");
-    let x = random([8, 256, 1536]);
+    for kind in BackendKind::compiled() {
+        kind.run(kind.default_gpu(), Ops(criterion, kind))
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// Times all operations on a backend.
+struct Ops<'a>(&'a mut Criterion, BackendKind);
+
+impl OnBackend for Ops<'_> {
+    type Output = ();
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) {
+        let Self(criterion, kind) = self;
+        ops_on::<B>(criterion, kind, &device);
+    }
+}
+
+fn ops_on<B: AutodiffBackend>(criterion: &mut Criterion, kind: BackendKind, device: &B::Device) {
+    let mut group_of = |name: &str| criterion.benchmark_group(format!("{kind}, {name}"));
+    let mut group = group_of("GELU of 8 × 256 × 1536");
+    let x = random::<B, _>([8, 256, 1536], device);
     time(&mut group, "fast", || activation::gelu_tanh(x.clone()));
     time(&mut group, "plain", || {
         activation::gelu_tanh_plain(x.clone())
@@ -52,9 +83,9 @@ fn ops(criterion: &mut Criterion) {
     group.finish();
 
     for width in [384, 1024] {
-        let mut group = criterion.benchmark_group(format!("layer norm of 8 × 256 × {width}"));
-        let x = random([8, 256, width]);
-        let norm = Norm::<B>::layer(NormParams::Scale, width, 1e-5, &device);
+        let mut group = group_of(&format!("layer norm of 8 × 256 × {width}"));
+        let x = random::<B, _>([8, 256, width], device);
+        let norm = Norm::<B>::layer(NormParams::Scale, width, 1e-5, device);
         time(&mut group, "fast", || norm.forward(x.clone()));
         time(&mut group, "plain", || norm.plain(x.clone()));
         group.finish();
@@ -62,8 +93,8 @@ fn ops(criterion: &mut Criterion) {
 
     for time_steps in [256, 1024] {
         let name = format!("attention of 8 × 6 heads, {time_steps} positions");
-        let mut group = criterion.benchmark_group(name);
-        let x = random([8, time_steps, 1152]);
+        let mut group = group_of(&name);
+        let x = random::<B, _>([8, time_steps, 1152], device);
         let heads = DotAttention::new(0.125, time_steps);
         time(&mut group, "fast", || {
             heads.packed(split_heads(x.clone(), 18), None)
@@ -75,9 +106,9 @@ fn ops(criterion: &mut Criterion) {
         group.finish();
     }
 
-    let mut group = criterion.benchmark_group("log Z of 2048 × 4096");
-    let x = random([2048, 4096]);
-    let targets = || Tensor::<B, 1, Int>::zeros([2048], &device);
+    let mut group = group_of("log Z of 2048 × 4096");
+    let x = random::<B, _>([2048, 4096], device);
+    let targets = || Tensor::<B, 1, Int>::zeros([2048], device);
     time(&mut group, "fast", || {
         // The fast form overwrites logits without another handle.
         loss::log_z_and_target(x.clone() * 1.0, targets())
@@ -87,18 +118,65 @@ fn ops(criterion: &mut Criterion) {
     });
     group.finish();
 
+    let mut group = group_of("affine map of 2048 × 384 by 384 × 1536");
+    let x = random::<B, _>([1, 2048, 384], device);
+    let linear: Linear<B> = init::linear(384, 1536, true, 0.02, device);
+    time(&mut group, "fast", || linear.forward(x.clone()));
+    time(&mut group, "plain", || {
+        let bias = linear.bias.as_ref().map(|bias| bias.val().unsqueeze());
+        let y = x.clone().matmul(linear.weight.val().unsqueeze());
+        bias.map_or(y.clone(), |bias| y + bias)
+    });
+    group.finish();
+
+    let mut group = group_of("embedding of 2048 positions from 50,257 × 384");
+    let table = random::<B, _>([50_257, 384], device);
+    let ids: Vec<i64> = (0..2048).map(|i| i * i % 4093).collect();
+    let ids = TensorData::new(ids, [8, 256]);
+    let ids = || Tensor::<B, 2, Int>::from_data(ids.clone(), device);
+    time(&mut group, "fast", || {
+        embedding::embedding(table.clone(), ids())
+    });
+    time(&mut group, "plain", || {
+        module::embedding(table.clone(), ids())
+    });
+    group.finish();
+
+    let mut group = group_of("4 streams of 8 × 256 × 384 mixed to 5");
+    let a = random::<B, _>([8, 256, 4, 5], device);
+    let h = random::<B, _>([8, 256, 4, 384], device);
+    time(&mut group, "fast", || mix::mix(a.clone(), h.clone()));
+    time(&mut group, "plain", || mix::plain(a.clone(), h.clone()));
+    group.finish();
+
+    let mut group = group_of("40 normalisations of 8 × 256 matrices of 4 × 4");
+    let m = random::<B, _>([8, 256, 4, 4], device);
+    time(&mut group, "fast", || {
+        sinkhorn::sinkhorn(m.clone().exp(), 40, 1e-6)
+    });
+    time(&mut group, "plain", || {
+        sinkhorn::plain(m.clone().exp(), 40, 1e-6)
+    });
+    group.finish();
+
     for (name, d_in, d_out) in [("retrieval", 16, 18), ("storage", 6, 16)] {
         let name = format!("{name} of 131072 × {d_in} by {d_in} × {d_out}");
-        let mut group = criterion.benchmark_group(name);
-        let (x, w) = (random([131_072, d_in]), random([d_in, d_out]));
+        let mut group = group_of(&name);
+        let (x, w) = (
+            random::<B, _>([131_072, d_in], device),
+            random::<B, _>([d_in, d_out], device),
+        );
         time(&mut group, "fast", || product(x.clone(), w.clone()));
         time(&mut group, "plain", || x.clone().matmul(w.clone()));
         group.finish();
     }
 
-    let mut group = criterion.benchmark_group("norm and retrieval of 8 × 256 × 1024 by 16 × 18");
-    let (x, w) = (random([8, 256, 1024]), random([16, 18]));
-    let norm = Norm::<B>::layer(NormParams::Scale, 1024, 1e-5, &device);
+    let mut group = group_of("norm and retrieval of 8 × 256 × 1024 by 16 × 18");
+    let (x, w) = (
+        random::<B, _>([8, 256, 1024], device),
+        random::<B, _>([16, 18], device),
+    );
+    let norm = Norm::<B>::layer(NormParams::Scale, 1024, 1e-5, device);
     time(&mut group, "fast", || norm.product(x.clone(), w.clone()));
     time(&mut group, "fast, one after the other", || {
         product_of_parts(norm.forward(x.clone()), w.clone())
@@ -109,7 +187,7 @@ fn ops(criterion: &mut Criterion) {
     });
     group.finish();
 
-    let mut group = criterion.benchmark_group("AdamW of 10 million parameters");
+    let mut group = group_of("AdamW of 10 million parameters");
     let step = AdamW {
         lr: 1e-3,
         beta_1: 0.9,
@@ -119,21 +197,22 @@ fn ops(criterion: &mut Criterion) {
         scale: 0.5,
         time: 10,
     };
-    type Form = fn(AdamW, [Vector; 4]) -> Option<[Vector; 3]>;
-    let forms: [(_, Form); 2] = [
+    type Form<B> = fn(AdamW, [Vector<B>; 4]) -> Option<[Vector<B>; 3]>;
+    let forms: [(_, Form<B>); 2] = [
         ("fast", |step, state| adamw(vec![(step, state)]).pop()),
         ("plain", |step, state| Some(adamw_plain(step, state))),
     ];
     for (name, form) in forms {
-        let grad: Vector = Tensor::ones([10_000_000], &device);
+        let grad: Vector<B> = Tensor::ones([10_000_000], device);
         // The fast form changes a tensor in place if the tensor has no other handle.
-        let mut state = Some([0.1, 0.0, 1.0].map(|x| Tensor::full([10_000_000], x, &device)));
+        let mut state = Some([0.1, 0.0, 1.0].map(|x| Tensor::full([10_000_000], x, device)));
         group.bench_function(name, |bench| {
             bench.iter(|| {
                 let after = state
                     .take()
                     .and_then(|[x, m, v]| form(step, [x, m, v, grad.clone()]));
                 state = after;
+                wait::<B::InnerBackend>(device);
             });
         });
     }

@@ -6,8 +6,9 @@ r"""Answers questions about speed and correctness on a GPU machine. Each command
     python benches/gpu/ask.py --tch PROGRAM --tests TESTS --out OUT --try    # tiny sizes, on a CPU
 
 PROGRAM is the program with the feature `tch`, and TESTS its test binary `backends` (docs/performance.md builds both).
-Either may be compressed (`.xz`). `--cuda PROGRAM` is a program with the feature `cuda`. The Python that runs this
-script needs PyTorch of the version that PROGRAM was built for. Run the script in the repository's root.
+`--cuda`, `--cuda-tests` and `--cuda-ops` are the program, the same test binary and the benchmark `ops` with the feature
+`cuda`. All of them may be compressed (`.xz`). The Python that runs this script needs PyTorch of the version that
+PROGRAM was built for. Run the script in the repository's root.
 
 Every answer is a line of OUT/answers.jsonl, written as soon as it is known. `benches/gpu/tables.py OUT` makes the
 tables of docs/performance.md from it.
@@ -230,14 +231,19 @@ def references(m):
     if m.args.tests is None:
         print("references: left out, because --tests is not given")
         return
-    env = {"ZOO_BACKENDS": "tch", "RUST_BACKTRACE": "0"}
+    check(m, "references", m.args.tests, "tch")
+
+
+def check(m, question, program, backend):
+    """Runs the tests in `program` on one backend."""
+    env = {"ZOO_BACKENDS": backend, "RUST_BACKTRACE": "0"}
 
     def results(_, log):
         return {"passed": log.count("... ok"), "failed": log.count("... FAILED")}
 
-    words = [m.args.tests, "--nocapture", "--test-threads", "8"]
-    if not m.run("references", "all", 300, words, env, results).get("passed"):
-        m.failed.append("references: no test ran")
+    words = [program, "--nocapture", "--test-threads", "8"]
+    if not m.run(question, "all", 300, words, env, results).get("passed"):
+        m.failed.append(f"{question}: no test ran")
 
 
 def repeats(m):
@@ -306,14 +312,28 @@ def last_rows(run):
 
 
 def cuda(m):
-    """Times a step of GPT-2 124M on Burn's own CUDA backend."""
+    """Times a step of GPT-2 124M and of the RMT on Burn's own CUDA backend, with the zoo's kernels and with the plain
+    forms. Then checks the kernels against their plain forms and the reference cases, and times each kernel."""
     if m.args.cuda is None:
         print("cuda: left out, because --cuda is not given")
-        return
-    for precision in ("Tf32", "Bf16"):
-        m.zoo_step("cuda", 120, "gpt2", precision, name="zoo", backend="cuda")
+    else:
+        for precision in ("Tf32", "Bf16"):
+            m.zoo_step("cuda", 120, "gpt2", precision, backend="cuda")
+            m.zoo_step("cuda", 120, "rmt", precision, backend="cuda")
+            plain = {"RESIDUAL_ZOO_OPS": "plain"}
+            m.zoo_step("cuda", 120, "gpt2", precision, name="gpt2, plain forms", backend="cuda", env=plain)
+    if m.args.cuda_tests is None:
+        print("cuda tests: left out, because --cuda-tests is not given")
+    else:
+        check(m, "cuda", m.args.cuda_tests, "cuda")
+    if m.args.cuda_ops is None:
+        print("cuda operations: left out, because --cuda-ops is not given")
+    else:
+        m.run("cuda", "operations", 300, [m.args.cuda_ops, "--bench"])
 
 
+# Programs that may be left out.
+PROGRAMS = ("cuda", "cuda_tests", "cuda_ops", "tests")
 QUESTIONS = {f.__name__: f for f in (gpt2, references, models, compiled, profile, large, repeats, cuda)}
 
 
@@ -321,6 +341,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tch", type=Path, required=True, metavar="PROGRAM")
     parser.add_argument("--cuda", type=Path, metavar="PROGRAM")
+    parser.add_argument("--cuda-tests", type=Path, metavar="TESTS")
+    parser.add_argument("--cuda-ops", type=Path, metavar="OPS")
     parser.add_argument("--tests", type=Path, metavar="TESTS")
     parser.add_argument("--data", type=Path, help="a text for the training runs", metavar="TEXT")
     parser.add_argument("--out", type=Path, required=True)
@@ -328,11 +350,13 @@ def main():
     parser.add_argument("--try", dest="tiny", action="store_true", help="tiny sizes on a CPU")
     args = parser.parse_args()
     names = [name.strip() for name in args.only.split(",")]
-    for path in (args.tch, args.cuda, args.tests, args.data):
+    for path in (args.tch, *(getattr(args, name) for name in PROGRAMS), args.data):
         if path is not None and not path.is_file():
             parser.error(f"{path} is not a file")
     # A name without a folder would be searched for on PATH.
-    args.tch, args.cuda, args.tests = (path and path.resolve() for path in (args.tch, args.cuda, args.tests))
+    for name in ("tch", *PROGRAMS):
+        path = getattr(args, name)
+        setattr(args, name, path and path.resolve())
     for name in names:
         if name not in QUESTIONS:
             parser.error(f"there is no question {name!r}; choose from: {', '.join(QUESTIONS)}")
@@ -340,7 +364,8 @@ def main():
         parser.error("PyTorch finds no GPU; --try runs the questions at tiny sizes on the CPU")
     args.out.mkdir(parents=True, exist_ok=True)
     machine = Machine(args)
-    args.tch, args.cuda, args.tests = (machine.program(path) for path in (args.tch, args.cuda, args.tests))
+    for name in ("tch", *PROGRAMS):
+        setattr(args, name, machine.program(getattr(args, name)))
     args.data = args.data and args.data.resolve()
     card = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     machine.answers.write(json.dumps({"question": "machine", "card": card, "torch": torch.__version__}) + "\n")

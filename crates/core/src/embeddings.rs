@@ -2,8 +2,9 @@
 
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Embedding};
-use burn::tensor::{Int, Tensor, backend::Backend, module::embedding};
+use burn::tensor::{Int, Tensor, backend::Backend};
 
+use crate::ops::embedding::embedding;
 use crate::{
     Cost, Embeddings, Linear, Mup, Norm, NormParams, Params, Scaled, Seen, Vocabulary, init,
     project,
@@ -138,7 +139,7 @@ impl<B: Backend> TokenEmbeddings<B> {
 impl<B: Backend> Embeddings<B> for TokenEmbeddings<B> {
     fn embed(&self, ids: Tensor<B, 2, Int>, seen: &Seen) -> Tensor<B, 3> {
         let time = ids.dims()[1];
-        let tokens = self.tokens.forward(ids);
+        let tokens = embedding(self.tokens.weight.val(), ids);
         let x = match &self.positions {
             Some(table) => add_positions(tokens, positions(table.weight.val(), seen, time)),
             None => tokens,

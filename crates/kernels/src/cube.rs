@@ -6,12 +6,15 @@
 
 mod activation;
 mod attention;
+mod embedding;
 mod loss;
 mod mix;
 mod norm;
 pub(crate) mod optimizer;
 mod product;
+mod sinkhorn;
 mod sums;
+mod theta;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Shape, Tensor, TensorPrimitive};
@@ -46,6 +49,13 @@ fn fits<R: CubeRuntime>(inputs: &[CubeTensor<R>]) -> bool {
     inputs.iter().all(fits)
 }
 
+/// Whether all tensors have elements and one float type, f32 or bf16.
+fn fits_float<R: CubeRuntime>(inputs: &[CubeTensor<R>]) -> bool {
+    let dtype = inputs[0].dtype;
+    let fits = |x: &CubeTensor<R>| x.dtype == dtype && x.meta.num_elements() > 0;
+    matches!(dtype, DType::F32 | DType::BF16) && inputs.iter().all(fits)
+}
+
 /// Reshapes x to rows of its last axis, `[rows, width]`. The elements of a row are side by side. There may be gaps
 /// between rows: CUDA pads rows.
 fn rows<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
@@ -60,8 +70,25 @@ fn rows<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
 
 /// Allocates an f32 tensor on the device of `like`.
 fn empty<R: CubeRuntime>(like: &CubeTensor<R>, shape: impl Into<Shape>) -> CubeTensor<R> {
+    empty_of(like, shape, DType::F32)
+}
+
+/// Allocates a tensor of the type `dtype` on the device of `like`.
+fn empty_of<R: CubeRuntime>(
+    like: &CubeTensor<R>,
+    shape: impl Into<Shape>,
+    dtype: DType,
+) -> CubeTensor<R> {
     let (client, device) = (like.client.clone(), like.device.clone());
-    empty_device_dtype(client, device, shape.into(), DType::F32)
+    empty_device_dtype(client, device, shape.into(), dtype)
+}
+
+/// Converts x to `dtype`, if it has another type.
+fn to_dtype<R: CubeRuntime>(x: CubeTensor<R>, dtype: DType) -> CubeTensor<R> {
+    match x.dtype == dtype {
+        true => x,
+        false => burn_cubecl::kernel::cast(x, dtype),
+    }
 }
 
 /// Returns x, or a copy if something else holds x.
@@ -80,10 +107,7 @@ fn grid(count: usize) -> CubeCount {
 
 /// A grid with a unit for each of `count` elements, and the number of units of a cube.
 fn units(count: usize) -> (CubeCount, CubeDim) {
-    (
-        grid(count.div_ceil(UNITS)),
-        CubeDim::new_1d(UNITS as u32),
-    )
+    (grid(count.div_ceil(UNITS)), CubeDim::new_1d(UNITS as u32))
 }
 
 /// Whether the device adds up in planes.
@@ -112,10 +136,14 @@ impl RowCubes {
     /// A cube for each row of x `[rows, width]`.
     fn of<R: CubeRuntime>(x: &CubeTensor<R>) -> Self {
         let width = x.meta.shape()[1];
-        Self {
-            units: width.next_power_of_two().clamp(32, UNITS),
-            planes: has_planes(x),
-        }
+        let planes = has_planes(x);
+        // Each step of a sum in shared memory waits for all units, so a row then has fewer units.
+        let units = match planes {
+            true => width.next_power_of_two().max(32),
+            false => width.div_ceil(8).next_power_of_two().max(8),
+        };
+        let units = units.min(UNITS);
+        Self { units, planes }
     }
 
     fn dim(self) -> CubeDim {

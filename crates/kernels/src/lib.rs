@@ -2,8 +2,8 @@
 //! plain form of each operation, which follows the equation.
 //!
 //! A fast form gives the same values and gradients up to rounding, and keeps less for the backward pass. Every function
-//! takes tensors of any backend. It returns its inputs if there is no kernel for them: on backends other than Flex and
-//! LibTorch, for other float types, or with the environment variable `RESIDUAL_ZOO_OPS=plain`.
+//! takes tensors of any backend. It returns its inputs if there is no kernel for them: on a backend whose feature is
+//! off, for some sizes and float types, or with the environment variable `RESIDUAL_ZOO_OPS=plain`.
 
 // Without the backends that have kernels for all operations, some common parts are unused.
 #![cfg_attr(
@@ -21,6 +21,7 @@ mod convolution;
 mod cube;
 #[cfg(feature = "tch")]
 mod cuda;
+mod embedding;
 #[cfg(feature = "flex")]
 mod flex;
 #[cfg(feature = "flex")]
@@ -45,6 +46,7 @@ pub use batch_norm::{Normed, batch_norm};
 pub use bf16::bf16_product;
 pub use cache::write_positions;
 pub use convolution::convolution;
+pub use embedding::embedding;
 pub use loss::log_z_and_target;
 pub use mix::mix;
 pub use norm::{Norm, norm};

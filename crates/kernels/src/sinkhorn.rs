@@ -28,9 +28,6 @@ pub fn sinkhorn<B: Backend>(
     result.map(of).map_err(|[m]| of(m))
 }
 
-#[cfg(feature = "cube")]
-crate::op::no_kernel!(Sinkhorn, 1, cube);
-
 #[cfg(feature = "flex")]
 mod flex {
     use burn::backend::Flex;

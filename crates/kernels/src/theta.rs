@@ -18,7 +18,7 @@ pub struct Theta {
 }
 
 /// A form of Θ for scores a: a row of Table 4.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// φ(a τ / (‖a‖₂ + ε)).
     NormThenActivation,
@@ -45,9 +45,6 @@ pub fn theta<B: Backend, const D: usize>(
     let result = apply::<B, _, 2>(&theta, inputs);
     result.map(of).map_err(|[a, _]| of(a))
 }
-
-#[cfg(feature = "cube")]
-crate::op::no_kernel!(Theta, 2, cube);
 
 #[cfg(feature = "flex")]
 mod flex {

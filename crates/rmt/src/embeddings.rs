@@ -2,7 +2,8 @@
 
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
-use burn::tensor::{Int, Tensor, backend::Backend, module::embedding};
+use burn::tensor::{Int, Tensor, backend::Backend};
+use residual_zoo_core::ops::embedding::embedding;
 use residual_zoo_core::{
     Embeddings, Frame, Norm, Seen, Vocabulary, add_positions, positions, project, scaled,
 };

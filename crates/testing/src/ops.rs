@@ -6,9 +6,9 @@ use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::AutodiffBacke
 use residual_zoo::core::ops::attention::{DotAttention, mask_future};
 use residual_zoo::core::ops::batch_norm::{self, Normed};
 use residual_zoo::core::ops::optimizer::{AdamW, adamw, adamw_plain, sum_of_squares};
-use residual_zoo::core::ops::{activation, convolution, loss, mix, sinkhorn};
+use residual_zoo::core::ops::{activation, convolution, embedding, loss, mix, sinkhorn};
 use residual_zoo::core::{Linear, Norm, NormParams, product};
-use residual_zoo_kernels as kernels;
+use residual_zoo_kernels::{self as kernels, Form};
 
 use crate::pass::Values;
 
@@ -193,6 +193,30 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
         );
     }
 
+    for (rows, width) in [(189, 60), (1, 700), (65_537, 3)] {
+        for form in [
+            Form::NormThenActivation,
+            Form::ActivationThenL2,
+            Form::ActivationThenL1,
+            Form::Softmax,
+        ] {
+            theta(&both, form, [rows, width]);
+        }
+    }
+
+    for (batch, time, count) in [(3, 63, 60), (1, 1, 1), (2, 300, 5)] {
+        // Some ids occur once, some often, and some never.
+        let ids: Vec<i64> = (0..batch * time).map(|i| (i * i * 7) % count).collect();
+        let ids = TensorData::new(ids, [batch as usize, time as usize]);
+        let ids = || Tensor::<B, 2, Int>::from_data(ids.clone(), device);
+        both.agree(
+            &format!("rows of {count} ids for {batch} × {time} positions"),
+            vec![random::<B, 2>([count as usize, 60], device)],
+            |x| embedding::embedding(x[0].clone(), ids()),
+            |x| burn::tensor::module::embedding(x[0].clone(), ids()),
+        );
+    }
+
     for (rows, vocabulary) in [(63, 60), (1, 1009), (65_537, 3)] {
         let targets: Vec<i64> = (0..rows as i64).map(|i| (i * 17) % vocabulary).collect();
         let targets = || Tensor::<B, 1, Int>::from_data(&targets[..], device);
@@ -349,7 +373,11 @@ fn norm<B: AutodiffBackend>(
         norm.beta = norm.beta.is_some().then(|| of(&x[2]));
         norm
     };
-    let parameters = norm(&[x.clone(), gamma.clone().unsqueeze(), beta.clone().unsqueeze()]);
+    let parameters = norm(&[
+        x.clone(),
+        gamma.clone().unsqueeze(),
+        beta.clone().unsqueeze(),
+    ]);
     let has = [parameters.gamma.is_some(), parameters.beta.is_some()];
     both.agree(
         &format!("{name} of {rows} rows of {width}, scale and shift: {has:?}"),
@@ -359,8 +387,41 @@ fn norm<B: AutodiffBackend>(
     );
 }
 
-/// Applies f to both halves of the rows of x. In Mesa's software driver for Vulkan, a loop ends after 65,535 iterations,
-/// so Burn's sums over more rows are wrong there.
+/// Θ of TokenFormer (Wang et al. 2024, Table 4), with GELU as φ.
+fn theta<B: AutodiffBackend>(both: &Both<'_, B>, form: Form, size: [usize; 2]) {
+    let eps = 1e-6;
+    let op = kernels::Theta {
+        form,
+        activation: kernels::Activation::GeluTanh,
+        eps,
+    };
+    let gelu = |x| activation::gelu_tanh_plain::<B, 2>(x);
+    let plain = |a: Tensor<B, 2>, tau: Tensor<B, 2>| {
+        let l2 = |x: Tensor<B, 2>| x.square().sum_dim(1).sqrt() + eps;
+        match form {
+            Form::NormThenActivation => gelu(a.clone() * tau / l2(a)),
+            Form::ActivationThenL2 => gelu(a.clone()) * tau / l2(gelu(a)),
+            Form::ActivationThenL1 => gelu(a.clone()) * tau / (gelu(a).abs().sum_dim(1) + eps),
+            Form::Softmax => softmax(a, 1) * tau,
+        }
+    };
+    both.agree(
+        &format!("Θ, {form:?}, of {size:?}"),
+        vec![
+            random::<B, 2>(size, both.device) * 0.5,
+            random::<B, 2>([1, 1], both.device).abs(),
+        ],
+        |x| {
+            let tau = x[1].clone().reshape([1]);
+            let fast = kernels::theta(op, x[0].clone(), tau);
+            fast.unwrap_or_else(|a| in_halves(a, |rows| plain(rows, x[1].clone())))
+        },
+        |x| in_halves(x[0].clone(), |rows| plain(rows, x[1].clone())),
+    );
+}
+
+/// Applies f to both halves of the rows of x. In Mesa's software driver for Vulkan, the loops of a thread end after
+/// 65,535 iterations, so Burn's sums over more rows are wrong there.
 fn in_halves<B: AutodiffBackend>(
     x: Tensor<B, 2>,
     f: impl Fn(Tensor<B, 2>) -> Tensor<B, 2>,

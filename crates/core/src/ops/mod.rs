@@ -7,6 +7,7 @@ pub mod activation;
 pub mod attention;
 pub mod batch_norm;
 pub mod convolution;
+pub mod embedding;
 pub mod forms;
 pub mod linear;
 pub mod loss;

@@ -1,4 +1,4 @@
-//! Activations, a unit for each element or vector of elements.
+//! Activations in f32 of f32 or bf16 numbers, a unit for each number or vector of numbers.
 
 use burn::tensor::TensorMetadata as _;
 use burn_cubecl::kernel::into_contiguous;
@@ -7,7 +7,7 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use cubecl::prelude::*;
 use cubecl::std::tensor::layout::linear::LinearView;
 
-use super::{empty, fits, units, vector};
+use super::{empty_of, fits_float, to_dtype, units, vector};
 use crate::Activation;
 use crate::op::Op;
 
@@ -20,7 +20,10 @@ const DENSITY: f32 = 0.398_942_3;
 
 /// f(x).
 #[cube]
-fn value<N: Size>(x: Vector<f32, N>, #[comptime] activation: Activation) -> Vector<f32, N> {
+pub(super) fn value<N: Size>(
+    x: Vector<f32, N>,
+    #[comptime] activation: Activation,
+) -> Vector<f32, N> {
     let one = Vector::<f32, N>::new(1.0f32);
     match activation {
         Activation::GeluTanh => {
@@ -32,13 +35,20 @@ fn value<N: Size>(x: Vector<f32, N>, #[comptime] activation: Activation) -> Vect
             let half = Vector::<f32, N>::new(0.5f32);
             x * (half + half * Vector::erf(x * Vector::new(ROOT_HALF)))
         }
-        Activation::Relu => max(x, Vector::new(0.0f32)),
+        // NaN stays NaN.
+        Activation::Relu => {
+            let zero = Vector::<f32, N>::new(0.0f32);
+            select_many(x.less_than(zero), zero, x)
+        }
     }
 }
 
 /// f'(x).
 #[cube]
-fn slope<N: Size>(x: Vector<f32, N>, #[comptime] activation: Activation) -> Vector<f32, N> {
+pub(super) fn slope<N: Size>(
+    x: Vector<f32, N>,
+    #[comptime] activation: Activation,
+) -> Vector<f32, N> {
     let one = Vector::<f32, N>::new(1.0f32);
     match activation {
         Activation::GeluTanh => {
@@ -65,26 +75,31 @@ fn slope<N: Size>(x: Vector<f32, N>, #[comptime] activation: Activation) -> Vect
 
 /// y = f(x).
 #[cube(launch)]
-fn forward<N: Size>(
-    x: &LinearView<Vector<f32, N>>,
-    y: &mut LinearView<Vector<f32, N>, ReadWrite>,
+fn forward<F: Float, N: Size>(
+    x: &LinearView<Vector<F, N>>,
+    y: &mut LinearView<Vector<F, N>, ReadWrite>,
     #[comptime] activation: Activation,
+    #[define(F)] _float: StorageType,
 ) {
     if y.is_in_bounds(ABSOLUTE_POS) {
-        y[ABSOLUTE_POS] = value::<N>(x[ABSOLUTE_POS], activation);
+        let x = Vector::<f32, N>::cast_from(x[ABSOLUTE_POS]);
+        y[ABSOLUTE_POS] = Vector::cast_from(value::<N>(x, activation));
     }
 }
 
 /// dx = f'(x) dy.
 #[cube(launch)]
-fn gradient<N: Size>(
-    x: &LinearView<Vector<f32, N>>,
-    dy: &LinearView<Vector<f32, N>>,
-    dx: &mut LinearView<Vector<f32, N>, ReadWrite>,
+fn gradient<F: Float, N: Size>(
+    x: &LinearView<Vector<F, N>>,
+    dy: &LinearView<Vector<F, N>>,
+    dx: &mut LinearView<Vector<F, N>, ReadWrite>,
     #[comptime] activation: Activation,
+    #[define(F)] _float: StorageType,
 ) {
     if dx.is_in_bounds(ABSOLUTE_POS) {
-        dx[ABSOLUTE_POS] = slope::<N>(x[ABSOLUTE_POS], activation) * dy[ABSOLUTE_POS];
+        let x = Vector::<f32, N>::cast_from(x[ABSOLUTE_POS]);
+        let dy = Vector::<f32, N>::cast_from(dy[ABSOLUTE_POS]);
+        dx[ABSOLUTE_POS] = Vector::cast_from(slope::<N>(x, activation) * dy);
     }
 }
 
@@ -98,12 +113,12 @@ where
     type Kept = CubeTensor<R>;
 
     fn takes(&self, inputs: &[CubeTensor<R>; 1]) -> bool {
-        fits(inputs)
+        fits_float(inputs)
     }
 
     fn forward(&self, [x]: [CubeTensor<R>; 1]) -> (CubeTensor<R>, CubeTensor<R>) {
         let x = into_contiguous(x);
-        let y = empty(&x, x.shape());
+        let y = empty_of(&x, x.shape(), x.dtype);
         let vector = vector(&x);
         let (cubes, dim) = units(x.meta.num_elements() / vector);
         forward::launch::<R>(
@@ -114,16 +129,17 @@ where
             x.clone().into_linear_view(),
             y.clone().into_linear_view(),
             *self,
+            x.dtype.into(),
         );
         (y, x)
     }
 
     fn backward(&self, x: CubeTensor<R>, grad: CubeTensor<R>) -> [CubeTensor<R>; 1] {
-        let dy = into_contiguous(grad);
-        let dx = empty(&x, x.shape());
+        let dy = into_contiguous(to_dtype(grad, x.dtype));
+        let dx = empty_of(&x, x.shape(), x.dtype);
         let vector = vector(&x).min(vector(&dy));
         let (cubes, dim) = units(x.meta.num_elements() / vector);
-        let client = x.client.clone();
+        let (client, float) = (x.client.clone(), x.dtype);
         gradient::launch::<R>(
             &client,
             cubes,
@@ -133,6 +149,7 @@ where
             dy.into_linear_view(),
             dx.clone().into_linear_view(),
             *self,
+            float.into(),
         );
         [dx]
     }

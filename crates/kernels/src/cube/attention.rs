@@ -1,6 +1,6 @@
-//! Attention without a `[time, time]` tensor (Dao et al., "FlashAttention", 2022), with sums in f32. A unit computes a
-//! query, or in the gradient of keys and values a key. The units of a cube read tiles of the other side from shared
-//! memory.
+//! Attention without a `[time, time]` tensor (Dao et al., "FlashAttention", 2022), of f32 or bf16 numbers with sums in
+//! f32. A unit computes a few queries, or in the gradient of keys and values a few keys. The units of a cube read tiles
+//! of the other side from shared memory.
 
 use burn::tensor::TensorMetadata as _;
 use burn_cubecl::kernel::slice;
@@ -9,18 +9,60 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
-use super::{empty, fits, grid};
+use super::{empty, empty_of, fits_float, grid, to_dtype};
 use crate::Attention;
 use crate::op::Op;
 
-/// Queries or keys of a cube, one for each unit.
-const BLOCK: usize = 64;
-
-/// Largest size of a head. A unit keeps up to four vectors of this size.
+/// Largest size of a head.
 const LARGEST: usize = 128;
 
 /// f32 numbers of a tile of keys or queries in shared memory. Two tiles fit into the 16 KiB that every device has.
 const TILE: usize = 1920;
+
+/// Number of keys whose largest score a unit finds before it adds up their weights.
+const GROUP: usize = 4;
+
+/// Returned for the score of a key that a query does not see.
+const NONE: f32 = -3.0e38;
+
+/// How the units of a cube share queries or keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Blocking {
+    /// Size of a head.
+    d: usize,
+    /// Number of units of a cube.
+    units: usize,
+    /// Number of queries or keys of a unit. Each value that it reads from shared memory serves all of them.
+    own: usize,
+    /// Number of keys or queries of a tile.
+    tile: usize,
+}
+
+impl Blocking {
+    /// For a unit that keeps `vectors` vectors of size `d` for each of its queries or keys.
+    fn of(d: usize, vectors: usize) -> Self {
+        // About 200 numbers fit into the registers of a unit.
+        let own = [4, 2].into_iter().find(|own| own * vectors * d <= 200);
+        let own = own.unwrap_or(1);
+        Self {
+            d,
+            units: if own == 1 { 64 } else { 32 },
+            own,
+            tile: (TILE / d).clamp(GROUP, 64) / GROUP * GROUP,
+        }
+    }
+
+    /// Number of queries or keys of a cube.
+    fn block(self) -> usize {
+        self.units * self.own
+    }
+
+    /// The grid for `count` queries or keys of each of `heads` heads.
+    fn grid(self, heads: usize, count: usize) -> (CubeCount, CubeDim) {
+        let cubes = grid(heads * count.div_ceil(self.block()));
+        (cubes, CubeDim::new_1d(self.units as u32))
+    }
+}
 
 /// Returns the slope of ALiBi for head `h`.
 #[cube]
@@ -29,346 +71,481 @@ fn slope(h: usize, heads: usize) -> f32 {
     (share * f32::new(-8.0 * std::f32::consts::LN_2)).exp()
 }
 
+/// The distance between a query and a key that it sees.
+#[cube]
+fn distance(position: usize, key: usize) -> f32 {
+    f32::cast_from(position as u32) - f32::cast_from(key as u32)
+}
+
+/// Copies `tile` rows of x, from row `first` of the part that begins at `from`, to shared memory. Beyond row
+/// `end` − 1, it repeats this row.
+#[cube]
+fn load<F: Float>(
+    x: &Tensor<F>,
+    from: usize,
+    first: usize,
+    end: usize,
+    shared: &mut SharedMemory<f32>,
+    #[comptime] blocking: Blocking,
+) {
+    let d = comptime!(blocking.d);
+    let mut e = UNIT_POS as usize;
+    while e < comptime!(blocking.tile * blocking.d) {
+        let row = min(first + e / d, end - 1);
+        shared[e] = f32::cast_from(x[from + row * x.stride(2) + e % d * x.stride(3)]);
+        e += comptime!(blocking.units);
+    }
+}
+
+/// Reads `own` rows of x, `units` rows apart, from row `first` of the part that begins at `from`. Beyond row
+/// `end` − 1, it repeats this row.
+#[cube]
+fn read<F: Float>(
+    x: &Tensor<F>,
+    from: usize,
+    first: usize,
+    end: usize,
+    factor: f32,
+    #[comptime] blocking: Blocking,
+) -> Array<f32> {
+    let d = comptime!(blocking.d);
+    let mut rows = Array::<f32>::new(comptime!(blocking.own * blocking.d));
+    #[unroll]
+    for r in 0..comptime!(blocking.own) {
+        let row = min(first + comptime!(r * blocking.units), end - 1);
+        let from = from + row * x.stride(2);
+        #[unroll]
+        for c in 0..d {
+            rows[comptime!(r * d + c)] = f32::cast_from(x[from + c * x.stride(3)]) * factor;
+        }
+    }
+    rows
+}
+
+/// Writes rows as [`read`] reads them, at `to` instead of `from`, and no row beyond `end` − 1.
+#[cube]
+fn write<F: Float>(
+    x: &mut Tensor<F>,
+    to: usize,
+    first: usize,
+    end: usize,
+    rows: &Array<f32>,
+    factor: f32,
+    #[comptime] blocking: Blocking,
+) {
+    let d = comptime!(blocking.d);
+    #[unroll]
+    for r in 0..comptime!(blocking.own) {
+        let row = first + comptime!(r * blocking.units);
+        if row < end {
+            let to = to + row * x.stride(2);
+            #[unroll]
+            for c in 0..d {
+                x[to + c * x.stride(3)] = F::cast_from(rows[comptime!(r * d + c)] * factor);
+            }
+        }
+    }
+}
+
 /// y = softmax(q kᵀ · scale + bias) v and log Z of each row of scores. All tensors are `[batch, heads, time, d]`, and
 /// k and v begin at the elements `at_k` and `at_v` of their tensors.
 #[cube(launch)]
-fn forward(
-    q: &Tensor<f32>,
-    k: &Tensor<f32>,
-    v: &Tensor<f32>,
-    y: &mut Tensor<f32>,
+fn forward<F: Float>(
+    q: &Tensor<F>,
+    k: &Tensor<F>,
+    v: &Tensor<F>,
+    y: &mut Tensor<F>,
     log_z: &mut Array<f32>,
     at_k: usize,
     at_v: usize,
     all: usize,
     scale: f32,
-    #[comptime] d: usize,
-    #[comptime] tile: usize,
+    #[comptime] blocking: Blocking,
     #[comptime] causal: bool,
     #[comptime] alibi: bool,
+    #[define(F)] _float: StorageType,
 ) {
+    let d = comptime!(blocking.d);
+    let own = comptime!(blocking.own);
+    let size = comptime!(blocking.block());
     let (heads, new) = (y.shape(1), y.shape(2));
-    let blocks = new.div_ceil(BLOCK);
+    let blocks = new.div_ceil(size);
     let head = CUBE_POS as usize / blocks;
     let block = CUBE_POS as usize % blocks;
-    let mut keys = SharedMemory::<f32>::new(tile * d);
-    let mut values = SharedMemory::<f32>::new(tile * d);
+    let mut keys = SharedMemory::<f32>::new(comptime!(blocking.tile * blocking.d));
+    let mut values = SharedMemory::<f32>::new(comptime!(blocking.tile * blocking.d));
     if head < y.shape(0) * heads {
         let (b, h) = (head / heads, head % heads);
-        let unit = UNIT_POS as usize;
-        let i = block * BLOCK + unit;
-        // The position of query i.
-        let position = all - new + i;
+        // The first query of this unit, and its position.
+        let first_i = block * size + UNIT_POS as usize;
+        let position = all - new + first_i;
         let of_k = at_k + b * k.stride(0) + h * k.stride(1);
         let of_v = at_v + b * v.stride(0) + h * v.stride(1);
-        let mut own = Array::<f32>::new(d);
-        let mut sum = Array::<f32>::new(d);
-        let of_q = b * q.stride(0) + h * q.stride(1) + i * q.stride(2);
+        let of_q = b * q.stride(0) + h * q.stride(1);
+        let queries = read(q, of_q, first_i, new, scale, blocking);
+        let mut sums = Array::<f32>::new(comptime!(own * d));
+        let mut largest = Array::<f32>::new(own);
+        let mut totals = Array::<f32>::new(own);
         #[unroll]
-        for c in 0..d {
-            own[c] = 0.0f32;
-            sum[c] = 0.0f32;
-            if i < new {
-                own[c] = q[of_q + c * q.stride(3)] * scale;
+        for r in 0..own {
+            largest[r] = NONE;
+            totals[r] = 0.0f32;
+            #[unroll]
+            for c in 0..d {
+                sums[comptime!(r * d + c)] = 0.0f32;
             }
         }
-        let of_distance = if alibi { slope(h, heads) } else { 0.0f32.into() };
-        let mut largest = f32::new(-3.0e38);
-        let mut total = 0.0f32;
+        let mut of_distance = 0.0f32;
+        if alibi {
+            of_distance = slope(h, heads);
+        }
         // One more than the last key that a query of this cube sees.
         let mut end = all;
         if causal {
-            end = min(all, all - new + (block + 1) * BLOCK);
+            end = min(all, all - new + (block + 1) * size);
         }
         let mut first = 0;
         while first < end {
-            let mut e = unit;
-            while e < tile * d {
-                let (row, c) = (first + e / d, e % d);
-                if row < end {
-                    keys[e] = k[of_k + row * k.stride(2) + c * k.stride(3)];
-                    values[e] = v[of_v + row * v.stride(2) + c * v.stride(3)];
-                }
-                e += BLOCK;
-            }
+            load(k, of_k, first, end, &mut keys, blocking);
+            load(v, of_v, first, end, &mut values, blocking);
             sync_cube();
-            let mut seen = min(first + tile, end);
-            if causal {
-                seen = min(seen, position + 1);
-            }
-            let mut key = first;
-            while key < seen {
-                let at = (key - first) * d;
-                let mut score = 0.0f32;
+            let count = min(comptime!(blocking.tile), end - first);
+            let mut group = 0;
+            while group < count {
+                let mut scores = Array::<f32>::new(comptime!(GROUP * own));
                 #[unroll]
-                for c in 0..d {
-                    score += own[c] * keys[at + c];
-                }
-                if alibi {
-                    score -= of_distance
-                        * (f32::cast_from(position as u32) - f32::cast_from(key as u32));
-                }
-                if score > largest {
-                    let factor = (largest - score).exp();
-                    total *= factor;
+                for j in 0..GROUP {
+                    let key = first + group + j;
+                    let at = (group + j) * d;
+                    #[unroll]
+                    for r in 0..own {
+                        scores[comptime!(j * own + r)] = 0.0f32;
+                    }
                     #[unroll]
                     for c in 0..d {
-                        sum[c] *= factor;
+                        let x = keys[at + c];
+                        #[unroll]
+                        for r in 0..own {
+                            scores[comptime!(j * own + r)] += queries[comptime!(r * d + c)] * x;
+                        }
                     }
-                    largest = score;
+                    #[unroll]
+                    for r in 0..own {
+                        let position = position + comptime!(r * blocking.units);
+                        if alibi {
+                            scores[comptime!(j * own + r)] -= of_distance * distance(position, key);
+                        }
+                        let mut seen = key < end;
+                        if causal {
+                            seen = key <= position && key < end;
+                        }
+                        scores[comptime!(j * own + r)] =
+                            select(seen, scores[comptime!(j * own + r)], f32::new(NONE));
+                    }
                 }
-                let weight = (score - largest).exp();
-                total += weight;
                 #[unroll]
-                for c in 0..d {
-                    sum[c] += weight * values[at + c];
+                for r in 0..own {
+                    let mut most = largest[r];
+                    #[unroll]
+                    for j in 0..GROUP {
+                        most = max(most, scores[comptime!(j * own + r)]);
+                    }
+                    let factor = (largest[r] - most).exp();
+                    largest[r] = most;
+                    totals[r] *= factor;
+                    #[unroll]
+                    for c in 0..d {
+                        sums[comptime!(r * d + c)] *= factor;
+                    }
+                    #[unroll]
+                    for j in 0..GROUP {
+                        let weight = (scores[comptime!(j * own + r)] - most).exp();
+                        scores[comptime!(j * own + r)] = weight;
+                        totals[r] += weight;
+                    }
                 }
-                key += 1;
+                #[unroll]
+                for j in 0..GROUP {
+                    let at = (group + j) * d;
+                    #[unroll]
+                    for c in 0..d {
+                        let x = values[at + c];
+                        #[unroll]
+                        for r in 0..own {
+                            sums[comptime!(r * d + c)] += scores[comptime!(j * own + r)] * x;
+                        }
+                    }
+                }
+                group += GROUP;
             }
             sync_cube();
-            first += tile;
+            first += comptime!(blocking.tile);
         }
-        if i < new {
-            let to = b * y.stride(0) + h * y.stride(1) + i * y.stride(2);
+        #[unroll]
+        for r in 0..own {
+            let i = first_i + comptime!(r * blocking.units);
+            if i < new {
+                log_z[head * new + i] = largest[r] + totals[r].ln();
+            }
+            let factor = 1.0f32 / totals[r];
             #[unroll]
             for c in 0..d {
-                y[to + c * y.stride(3)] = sum[c] / total;
+                sums[comptime!(r * d + c)] *= factor;
             }
-            log_z[head * new + i] = largest + total.ln();
         }
+        let to = b * y.stride(0) + h * y.stride(1);
+        write(y, to, first_i, new, &sums, 1.0f32, blocking);
     }
 }
 
 /// dq, and ⟨dy, y⟩ of each row. With the weights p = exp(score − log Z), d score = p (⟨dy, v⟩ − ⟨dy, y⟩).
 #[cube(launch)]
-fn gradient_of_queries(
-    q: &Tensor<f32>,
-    k: &Tensor<f32>,
-    v: &Tensor<f32>,
-    y: &Tensor<f32>,
-    dy: &Tensor<f32>,
+fn gradient_of_queries<F: Float>(
+    q: &Tensor<F>,
+    k: &Tensor<F>,
+    v: &Tensor<F>,
+    y: &Tensor<F>,
+    dy: &Tensor<F>,
     log_z: &Array<f32>,
-    dq: &mut Tensor<f32>,
+    dq: &mut Tensor<F>,
     dots: &mut Array<f32>,
     at_k: usize,
     at_v: usize,
     all: usize,
     scale: f32,
-    #[comptime] d: usize,
-    #[comptime] tile: usize,
+    #[comptime] blocking: Blocking,
     #[comptime] causal: bool,
     #[comptime] alibi: bool,
+    #[define(F)] _float: StorageType,
 ) {
+    let d = comptime!(blocking.d);
+    let own = comptime!(blocking.own);
+    let size = comptime!(blocking.block());
     let (heads, new) = (y.shape(1), y.shape(2));
-    let blocks = new.div_ceil(BLOCK);
+    let blocks = new.div_ceil(size);
     let head = CUBE_POS as usize / blocks;
     let block = CUBE_POS as usize % blocks;
-    let mut keys = SharedMemory::<f32>::new(tile * d);
-    let mut values = SharedMemory::<f32>::new(tile * d);
+    let mut keys = SharedMemory::<f32>::new(comptime!(blocking.tile * blocking.d));
+    let mut values = SharedMemory::<f32>::new(comptime!(blocking.tile * blocking.d));
     if head < y.shape(0) * heads {
         let (b, h) = (head / heads, head % heads);
-        let unit = UNIT_POS as usize;
-        let i = block * BLOCK + unit;
-        let position = all - new + i;
+        let first_i = block * size + UNIT_POS as usize;
+        let position = all - new + first_i;
         let of_k = at_k + b * k.stride(0) + h * k.stride(1);
         let of_v = at_v + b * v.stride(0) + h * v.stride(1);
-        let of_q = b * q.stride(0) + h * q.stride(1) + i * q.stride(2);
-        let of_y = b * y.stride(0) + h * y.stride(1) + i * y.stride(2);
-        let of_dy = b * dy.stride(0) + h * dy.stride(1) + i * dy.stride(2);
-        let mut own = Array::<f32>::new(d);
-        let mut grad = Array::<f32>::new(d);
-        let mut sum = Array::<f32>::new(d);
-        let mut dot = 0.0f32;
-        let mut of_row = 0.0f32;
+        let of_q = b * q.stride(0) + h * q.stride(1);
+        let of_y = b * y.stride(0) + h * y.stride(1);
+        let of_dy = b * dy.stride(0) + h * dy.stride(1);
+        let queries = read(q, of_q, first_i, new, scale, blocking);
+        let grads = read(dy, of_dy, first_i, new, 1.0f32, blocking);
+        let mut sums = Array::<f32>::new(comptime!(own * d));
+        let mut own_dots = Array::<f32>::new(own);
+        let mut of_rows = Array::<f32>::new(own);
         #[unroll]
-        for c in 0..d {
-            own[c] = 0.0f32;
-            grad[c] = 0.0f32;
-            sum[c] = 0.0f32;
+        for r in 0..own {
+            own_dots[r] = 0.0f32;
+            of_rows[r] = 0.0f32;
+            #[unroll]
+            for c in 0..d {
+                sums[comptime!(r * d + c)] = 0.0f32;
+            }
+            let i = first_i + comptime!(r * blocking.units);
             if i < new {
-                own[c] = q[of_q + c * q.stride(3)] * scale;
-                grad[c] = dy[of_dy + c * dy.stride(3)];
-                dot += grad[c] * y[of_y + c * y.stride(3)];
+                #[unroll]
+                for c in 0..d {
+                    let value = f32::cast_from(y[of_y + i * y.stride(2) + c * y.stride(3)]);
+                    own_dots[r] += grads[comptime!(r * d + c)] * value;
+                }
+                of_rows[r] = log_z[head * new + i];
+                dots[head * new + i] = own_dots[r];
             }
         }
-        if i < new {
-            of_row = log_z[head * new + i];
-            dots[head * new + i] = dot;
+        let mut of_distance = 0.0f32;
+        if alibi {
+            of_distance = slope(h, heads);
         }
-        let of_distance = if alibi { slope(h, heads) } else { 0.0f32.into() };
         let mut end = all;
         if causal {
-            end = min(all, all - new + (block + 1) * BLOCK);
+            end = min(all, all - new + (block + 1) * size);
         }
         let mut first = 0;
         while first < end {
-            let mut e = unit;
-            while e < tile * d {
-                let (row, c) = (first + e / d, e % d);
-                if row < end {
-                    keys[e] = k[of_k + row * k.stride(2) + c * k.stride(3)];
-                    values[e] = v[of_v + row * v.stride(2) + c * v.stride(3)];
-                }
-                e += BLOCK;
-            }
+            load(k, of_k, first, end, &mut keys, blocking);
+            load(v, of_v, first, end, &mut values, blocking);
             sync_cube();
-            let mut seen = min(first + tile, end);
-            if causal {
-                seen = min(seen, position + 1);
-            }
-            let mut key = first;
-            while key < seen {
-                let at = (key - first) * d;
-                let mut score = 0.0f32;
-                let mut product = 0.0f32;
+            let count = min(comptime!(blocking.tile), end - first);
+            let mut j = 0;
+            while j < count {
+                let key = first + j;
+                let at = j * d;
+                let mut scores = Array::<f32>::new(own);
+                let mut products = Array::<f32>::new(own);
+                #[unroll]
+                for r in 0..own {
+                    scores[r] = 0.0f32;
+                    products[r] = 0.0f32;
+                }
+                let mut of_key = Array::<f32>::new(d);
                 #[unroll]
                 for c in 0..d {
-                    score += own[c] * keys[at + c];
-                    product += grad[c] * values[at + c];
+                    of_key[c] = keys[at + c];
+                    let value = values[at + c];
+                    #[unroll]
+                    for r in 0..own {
+                        scores[r] += queries[comptime!(r * d + c)] * of_key[c];
+                        products[r] += grads[comptime!(r * d + c)] * value;
+                    }
                 }
-                if alibi {
-                    score -= of_distance
-                        * (f32::cast_from(position as u32) - f32::cast_from(key as u32));
-                }
-                let d_score = (score - of_row).exp() * (product - dot);
                 #[unroll]
-                for c in 0..d {
-                    sum[c] += d_score * keys[at + c];
+                for r in 0..own {
+                    let position = position + comptime!(r * blocking.units);
+                    if alibi {
+                        scores[r] -= of_distance * distance(position, key);
+                    }
+                    let weight = (scores[r] - of_rows[r]).exp();
+                    let mut d_score = weight * (products[r] - own_dots[r]);
+                    if causal {
+                        d_score = select(key <= position, d_score, 0.0f32);
+                    }
+                    #[unroll]
+                    for c in 0..d {
+                        sums[comptime!(r * d + c)] += d_score * of_key[c];
+                    }
                 }
-                key += 1;
+                j += 1;
             }
             sync_cube();
-            first += tile;
+            first += comptime!(blocking.tile);
         }
-        if i < new {
-            let to = b * dq.stride(0) + h * dq.stride(1) + i * dq.stride(2);
-            #[unroll]
-            for c in 0..d {
-                dq[to + c * dq.stride(3)] = sum[c] * scale;
-            }
-        }
+        let to = b * dq.stride(0) + h * dq.stride(1);
+        write(dq, to, first_i, new, &sums, scale, blocking);
     }
 }
 
 /// dk and dv, which begin at the elements `to_k` and `to_v` of `out`.
 #[cube(launch)]
-fn gradient_of_keys(
-    q: &Tensor<f32>,
-    k: &Tensor<f32>,
-    v: &Tensor<f32>,
-    dy: &Tensor<f32>,
+fn gradient_of_keys<F: Float>(
+    q: &Tensor<F>,
+    k: &Tensor<F>,
+    v: &Tensor<F>,
+    dy: &Tensor<F>,
     log_z: &Array<f32>,
     dots: &Array<f32>,
-    out: &mut Tensor<f32>,
+    out: &mut Tensor<F>,
     at_k: usize,
     at_v: usize,
     to_k: usize,
     to_v: usize,
     all: usize,
     scale: f32,
-    #[comptime] d: usize,
-    #[comptime] tile: usize,
+    #[comptime] blocking: Blocking,
     #[comptime] causal: bool,
     #[comptime] alibi: bool,
+    #[define(F)] _float: StorageType,
 ) {
+    let d = comptime!(blocking.d);
+    let own = comptime!(blocking.own);
+    let tile = comptime!(blocking.tile);
+    let size = comptime!(blocking.block());
     let (heads, new) = (dy.shape(1), dy.shape(2));
-    let blocks = all.div_ceil(BLOCK);
+    let blocks = all.div_ceil(size);
     let head = CUBE_POS as usize / blocks;
     let block = CUBE_POS as usize % blocks;
-    let mut queries = SharedMemory::<f32>::new(tile * d);
-    let mut grads = SharedMemory::<f32>::new(tile * d);
-    let mut of_rows = SharedMemory::<f32>::new(2 * tile);
+    let mut queries = SharedMemory::<f32>::new(comptime!(blocking.tile * blocking.d));
+    let mut grads = SharedMemory::<f32>::new(comptime!(blocking.tile * blocking.d));
+    // log Z and ⟨dy, y⟩ of each query of the tile.
+    let mut of_rows = SharedMemory::<f32>::new(comptime!(2 * blocking.tile));
     if head < dy.shape(0) * heads {
         let (b, h) = (head / heads, head % heads);
-        let unit = UNIT_POS as usize;
-        let key = block * BLOCK + unit;
+        let first_key = block * size + UNIT_POS as usize;
         // The position of the first query.
         let start = all - new;
         let of_q = b * q.stride(0) + h * q.stride(1);
         let of_dy = b * dy.stride(0) + h * dy.stride(1);
-        let of_k = at_k + b * k.stride(0) + h * k.stride(1) + key * k.stride(2);
-        let of_v = at_v + b * v.stride(0) + h * v.stride(1) + key * v.stride(2);
-        let mut own_k = Array::<f32>::new(d);
-        let mut own_v = Array::<f32>::new(d);
-        let mut dk = Array::<f32>::new(d);
-        let mut dv = Array::<f32>::new(d);
+        let of_k = at_k + b * k.stride(0) + h * k.stride(1);
+        let of_v = at_v + b * v.stride(0) + h * v.stride(1);
+        let own_k = read(k, of_k, first_key, all, scale, blocking);
+        let own_v = read(v, of_v, first_key, all, 1.0f32, blocking);
+        let mut dk = Array::<f32>::new(comptime!(own * d));
+        let mut dv = Array::<f32>::new(comptime!(own * d));
         #[unroll]
-        for c in 0..d {
-            own_k[c] = 0.0f32;
-            own_v[c] = 0.0f32;
+        for c in 0..comptime!(own * d) {
             dk[c] = 0.0f32;
             dv[c] = 0.0f32;
-            if key < all {
-                own_k[c] = k[of_k + c * k.stride(3)] * scale;
-                own_v[c] = v[of_v + c * v.stride(3)];
-            }
         }
-        let of_distance = if alibi { slope(h, heads) } else { 0.0f32.into() };
-        // The first query that sees a key of this cube, and the first that sees this key.
+        let mut of_distance = 0.0f32;
+        if alibi {
+            of_distance = slope(h, heads);
+        }
+        // The first query that sees a key of this cube.
         let mut first = 0;
-        let mut from = 0;
         if causal {
-            if block * BLOCK > start {
-                first = block * BLOCK - start;
-            }
-            if key > start {
-                from = key - start;
+            if block * size > start {
+                first = block * size - start;
             }
         }
         while first < new {
-            let mut e = unit;
-            while e < tile * d {
-                let (row, c) = (first + e / d, e % d);
-                if row < new {
-                    queries[e] = q[of_q + row * q.stride(2) + c * q.stride(3)];
-                    grads[e] = dy[of_dy + row * dy.stride(2) + c * dy.stride(3)];
-                }
-                e += BLOCK;
-            }
-            let mut e = unit;
+            load(q, of_q, first, new, &mut queries, blocking);
+            load(dy, of_dy, first, new, &mut grads, blocking);
+            let mut e = UNIT_POS as usize;
             while e < tile {
                 if first + e < new {
                     of_rows[2 * e] = log_z[head * new + first + e];
                     of_rows[2 * e + 1] = dots[head * new + first + e];
                 }
-                e += BLOCK;
+                e += comptime!(blocking.units);
             }
             sync_cube();
-            let end = min(first + tile, new);
-            let mut i = max(first, from);
-            while i < end {
-                let at = (i - first) * d;
-                let mut score = 0.0f32;
-                let mut product = 0.0f32;
+            let count = min(tile, new - first);
+            let mut i = 0;
+            while i < count {
+                let at = i * d;
+                let position = start + first + i;
+                let mut scores = Array::<f32>::new(own);
+                let mut products = Array::<f32>::new(own);
+                #[unroll]
+                for r in 0..own {
+                    scores[r] = 0.0f32;
+                    products[r] = 0.0f32;
+                }
+                let mut of_query = Array::<f32>::new(d);
+                let mut of_grad = Array::<f32>::new(d);
                 #[unroll]
                 for c in 0..d {
-                    score += own_k[c] * queries[at + c];
-                    product += own_v[c] * grads[at + c];
+                    of_query[c] = queries[at + c];
+                    of_grad[c] = grads[at + c];
+                    #[unroll]
+                    for r in 0..own {
+                        scores[r] += own_k[comptime!(r * d + c)] * of_query[c];
+                        products[r] += own_v[comptime!(r * d + c)] * of_grad[c];
+                    }
                 }
-                if alibi {
-                    score -= of_distance
-                        * (f32::cast_from((start + i) as u32) - f32::cast_from(key as u32));
-                }
-                let weight = (score - of_rows[2 * (i - first)]).exp();
-                let d_score = weight * (product - of_rows[2 * (i - first) + 1]);
+                let (log_z, dot) = (of_rows[2 * i], of_rows[2 * i + 1]);
                 #[unroll]
-                for c in 0..d {
-                    dv[c] += weight * grads[at + c];
-                    dk[c] += d_score * queries[at + c];
+                for r in 0..own {
+                    let key = first_key + comptime!(r * blocking.units);
+                    if alibi {
+                        scores[r] -= of_distance * distance(position, key);
+                    }
+                    let mut weight = (scores[r] - log_z).exp();
+                    if causal {
+                        weight = select(key <= position, weight, 0.0f32);
+                    }
+                    let d_score = weight * (products[r] - dot);
+                    #[unroll]
+                    for c in 0..d {
+                        dv[comptime!(r * d + c)] += weight * of_grad[c];
+                        dk[comptime!(r * d + c)] += d_score * of_query[c];
+                    }
                 }
                 i += 1;
             }
             sync_cube();
             first += tile;
         }
-        if key < all {
-            let to = b * out.stride(0) + h * out.stride(1) + key * out.stride(2);
-            #[unroll]
-            for c in 0..d {
-                out[to_k + to + c * out.stride(3)] = dk[c] * scale;
-                out[to_v + to + c * out.stride(3)] = dv[c];
-            }
-        }
+        let to = b * out.stride(0) + h * out.stride(1);
+        write(out, to_k + to, first_key, all, &dk, scale, blocking);
+        write(out, to_v + to, first_key, all, &dv, 1.0f32, blocking);
     }
 }
 
@@ -404,15 +581,11 @@ impl<R: CubeRuntime> Inputs<R> {
         }
     }
 
-    /// Number of rows of a tile.
-    fn tile(&self) -> usize {
-        (TILE / self.sizes[4]).clamp(1, BLOCK)
-    }
-
     /// Allocates `[batch, heads, time, d]` in the memory order of `[batch, time, heads, d]`, which the layers before
     /// and after need.
     fn empty(&self, [batch, heads, time, d]: [usize; 4]) -> CubeTensor<R> {
-        in_sequence(empty(&self.qkv[0], [batch, time, heads, d]))
+        let like = &self.qkv[0];
+        in_sequence(empty_of(like, [batch, time, heads, d], like.dtype))
     }
 }
 
@@ -434,7 +607,7 @@ impl Attention {
     fn fits_cube<R: CubeRuntime>(&self, inputs: &[CubeTensor<R>]) -> bool {
         let of_head = |x: &CubeTensor<R>| x.shape()[3];
         let same = inputs.iter().all(|x| of_head(x) == of_head(&inputs[0]));
-        fits(inputs) && self.dropout.is_none() && same && of_head(&inputs[0]) <= LARGEST
+        fits_float(inputs) && self.dropout.is_none() && same && of_head(&inputs[0]) <= LARGEST
     }
 
     fn forward_on<R: CubeRuntime>(&self, inputs: Inputs<R>) -> (CubeTensor<R>, Kept<R>) {
@@ -442,11 +615,14 @@ impl Attention {
         let y = inputs.empty([batch, heads, new, d]);
         let log_z = empty(&y, [batch * heads * new]);
         let [q, k, v] = inputs.qkv.clone();
-        let client = y.client.clone();
+        let (client, float) = (y.client.clone(), y.dtype);
+        // A unit keeps q and y.
+        let blocking = Blocking::of(d, 2);
+        let (cubes, dim) = blocking.grid(batch * heads, new);
         forward::launch::<R>(
             &client,
-            grid(batch * heads * new.div_ceil(BLOCK)),
-            CubeDim::new_1d(BLOCK as u32),
+            cubes,
+            dim,
             q.into_tensor_arg(),
             k.into_tensor_arg(),
             v.into_tensor_arg(),
@@ -456,10 +632,10 @@ impl Attention {
             inputs.at[1],
             all,
             self.scale as f32,
-            d,
-            inputs.tile(),
+            blocking,
             self.causal,
             self.alibi,
+            float.into(),
         );
         let kept = Kept {
             inputs,
@@ -481,11 +657,14 @@ impl Attention {
         let [batch, heads, new, all, d] = inputs.sizes;
         let [q, k, v] = &inputs.qkv;
         let dots = empty(&y, [batch * heads * new]);
-        let client = y.client.clone();
-        let dim = CubeDim::new_1d(BLOCK as u32);
+        let (client, float) = (y.client.clone(), y.dtype);
+        let dy = to_dtype(dy, float);
+        // A unit keeps q, dy and dq.
+        let blocking = Blocking::of(d, 3);
+        let (cubes, dim) = blocking.grid(batch * heads, new);
         gradient_of_queries::launch::<R>(
             &client,
-            grid(batch * heads * new.div_ceil(BLOCK)),
+            cubes,
             dim,
             q.clone().into_tensor_arg(),
             k.clone().into_tensor_arg(),
@@ -499,14 +678,17 @@ impl Attention {
             inputs.at[1],
             all,
             self.scale as f32,
-            d,
-            inputs.tile(),
+            blocking,
             self.causal,
             self.alibi,
+            float.into(),
         );
+        // A unit keeps k, v, dk and dv.
+        let blocking = Blocking::of(d, 4);
+        let (cubes, dim) = blocking.grid(batch * heads, all);
         gradient_of_keys::launch::<R>(
             &client,
-            grid(batch * heads * all.div_ceil(BLOCK)),
+            cubes,
             dim,
             q.clone().into_tensor_arg(),
             k.clone().into_tensor_arg(),
@@ -521,10 +703,10 @@ impl Attention {
             to[1],
             all,
             self.scale as f32,
-            d,
-            inputs.tile(),
+            blocking,
             self.causal,
             self.alibi,
+            float.into(),
         );
     }
 }
@@ -550,7 +732,7 @@ where
         let [batch, heads, new, all, d] = kept.inputs.sizes;
         let dq = kept.inputs.empty([batch, heads, new, d]);
         // The gradients of k, then of v, along the first axis.
-        let both = empty(&dq, [2 * batch, all, heads, d]);
+        let both = empty_of(&dq, [2 * batch, all, heads, d], dq.dtype);
         let to = [0, batch * both.meta.strides()[0]];
         let out = in_sequence(both.clone());
         self.backward_on(kept, grad, [&dq, &out], to);

@@ -1,5 +1,5 @@
 //! log Z of the logits and the logit of the target, a cube for each row. The backward pass turns the logits into their
-//! gradient in place.
+//! gradient in place. Logits are f32 or bf16; sums are f32.
 
 use burn::tensor::backend::Backend;
 use burn_cubecl::kernel::into_contiguous;
@@ -7,19 +7,19 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
-use super::{RowCubes, cube_max, cube_sum, empty, fits, grid, owned, rows};
+use super::{RowCubes, cube_max, cube_sum, empty, fits_float, grid, owned, rows};
 use crate::loss::LogZ;
 use crate::op::{Op, same};
 
 /// out[row] = log Σ exp(x) and the logit of the target, in one pass over the row.
 #[cube(launch)]
-fn forward<I: Int>(
-    logits: &Tensor<f32>,
+fn forward<F: Float, I: Int>(
+    logits: &Tensor<F>,
     targets: &Tensor<I>,
     out: &mut Tensor<f32>,
     #[comptime] units: usize,
     #[comptime] planes: bool,
-    #[define(I)] _int: StorageType,
+    #[define(F, I)] _types: [StorageType; 2],
 ) {
     let mut shared = SharedMemory::<f32>::new(units);
     let row = CUBE_POS as usize;
@@ -32,7 +32,7 @@ fn forward<I: Int>(
         let mut sum = 0.0f32;
         let mut i = UNIT_POS as usize;
         while i < width {
-            let x = logits[from + i];
+            let x = f32::cast_from(logits[from + i]);
             if x > largest {
                 sum = sum * (largest - x).exp() + 1.0f32;
                 largest = x;
@@ -46,19 +46,19 @@ fn forward<I: Int>(
         if UNIT_POS == 0 {
             out[row * out.stride(0)] = all + sum.ln();
             let target = u32::cast_from(targets[row]) as usize;
-            out[row * out.stride(0) + 1] = logits[from + target];
+            out[row * out.stride(0) + 1] = f32::cast_from(logits[from + target]);
         }
     }
 }
 
 /// x ← exp(x − log Z) · d log Z, plus d target at the target.
 #[cube(launch)]
-fn gradient<I: Int>(
-    logits: &mut Tensor<f32>,
+fn gradient<F: Float, I: Int>(
+    logits: &mut Tensor<F>,
     targets: &Tensor<I>,
     out: &Tensor<f32>,
     grad: &Tensor<f32>,
-    #[define(I)] _int: StorageType,
+    #[define(F, I)] _types: [StorageType; 2],
 ) {
     let row = CUBE_POS as usize;
     let width = logits.shape(1);
@@ -70,11 +70,11 @@ fn gradient<I: Int>(
         let target = u32::cast_from(targets[row]) as usize;
         let mut i = UNIT_POS as usize;
         while i < width {
-            let mut d = (logits[from + i] - log_z).exp() * d_log_z;
+            let mut d = (f32::cast_from(logits[from + i]) - log_z).exp() * d_log_z;
             if i == target {
                 d += d_target;
             }
-            logits[from + i] = d;
+            logits[from + i] = F::cast_from(d);
             i += CUBE_DIM as usize;
         }
     }
@@ -99,7 +99,7 @@ where
     type Kept = Kept<R>;
 
     fn takes(&self, inputs: &[CubeTensor<R>; 1]) -> bool {
-        fits(inputs)
+        fits_float(inputs)
     }
 
     fn forward(&self, [logits]: [CubeTensor<R>; 1]) -> (CubeTensor<R>, Kept<R>) {
@@ -118,7 +118,7 @@ where
             out.clone().into_tensor_arg(),
             cubes.units,
             cubes.planes,
-            targets.dtype.into(),
+            [logits.dtype.into(), targets.dtype.into()],
         );
         let kept = Kept {
             logits,
@@ -135,7 +135,7 @@ where
             out,
         } = kept;
         let d = rows(owned(logits));
-        let int = targets.dtype;
+        let types = [d.dtype.into(), targets.dtype.into()];
         gradient::launch::<R>(
             &d.client,
             grid(d.meta.shape()[0]),
@@ -144,7 +144,7 @@ where
             targets.into_tensor_arg(),
             out.into_tensor_arg(),
             grad.into_tensor_arg(),
-            int.into(),
+            types,
         );
         [d]
     }

@@ -77,7 +77,11 @@ fn mixed<R: CubeRuntime>(a: &CubeTensor<R>, x: CubeTensor<R>, transposed: bool) 
         true => (height, 1, width),
         false => (width, width, 1),
     };
-    let next = if rows * columns == 1 { 0 } else { height * width };
+    let next = if rows * columns == 1 {
+        0
+    } else {
+        height * width
+    };
     let x = positions(x);
     let out = empty(&x, [batch * time, m, d]);
     let (cubes, dim) = units(batch * time * d);

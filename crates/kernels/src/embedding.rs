@@ -1,0 +1,50 @@
+//! Rows of a table by ids. The gradient of the table adds up the rows of each id in the order of the positions.
+
+use std::marker::PhantomData;
+
+use burn::tensor::{Int, Tensor, TensorPrimitive, backend::Backend, ops::IntTensor};
+
+use crate::op::apply;
+
+/// The operation; it carries the ids.
+#[derive(Debug)]
+pub(crate) struct Embedding<B: Backend> {
+    /// `[batch, time]`.
+    pub(crate) ids: IntTensor<B>,
+    backend: PhantomData<B>,
+}
+
+impl<B: Backend> Clone for Embedding<B> {
+    fn clone(&self) -> Self {
+        let ids = self.ids.clone();
+        let backend = PhantomData;
+        Self { ids, backend }
+    }
+}
+
+/// Returns the rows of `table` `[rows, width]` for `ids` `[batch, time]`: `[batch, time, width]`.
+///
+/// # Errors
+///
+/// Returns `table` and `ids` if there is no kernel for them.
+pub fn embedding<B: Backend>(
+    table: Tensor<B, 2>,
+    ids: Tensor<B, 2, Int>,
+) -> Result<Tensor<B, 3>, (Tensor<B, 2>, Tensor<B, 2, Int>)> {
+    let op = Embedding::<B> {
+        ids: ids.into_primitive(),
+        backend: PhantomData,
+    };
+    match apply::<B, _, 1>(&op, [table.into_primitive().tensor()]) {
+        Ok(rows) => Ok(Tensor::from_primitive(TensorPrimitive::Float(rows))),
+        Err([table]) => {
+            let table = Tensor::from_primitive(TensorPrimitive::Float(table));
+            Err((table, Tensor::from_primitive(op.ids)))
+        }
+    }
+}
+
+#[cfg(feature = "flex")]
+crate::op::no_kernel!([B: Backend] Embedding<B>, 1, burn::backend::Flex, burn_flex::FlexTensor);
+#[cfg(feature = "tch")]
+crate::op::no_kernel!([B: Backend] Embedding<B>, 1, burn::backend::LibTorch, burn_tch::TchTensor);
