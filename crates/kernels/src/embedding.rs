@@ -22,6 +22,9 @@ impl<B: Backend> Clone for Embedding<B> {
     }
 }
 
+/// A table `[rows, width]` and ids `[batch, time]`.
+pub type Lookup<B> = (Tensor<B, 2>, Tensor<B, 2, Int>);
+
 /// Returns the rows of `table` `[rows, width]` for `ids` `[batch, time]`: `[batch, time, width]`.
 ///
 /// # Errors
@@ -30,7 +33,7 @@ impl<B: Backend> Clone for Embedding<B> {
 pub fn embedding<B: Backend>(
     table: Tensor<B, 2>,
     ids: Tensor<B, 2, Int>,
-) -> Result<Tensor<B, 3>, (Tensor<B, 2>, Tensor<B, 2, Int>)> {
+) -> Result<Tensor<B, 3>, Lookup<B>> {
     let op = Embedding::<B> {
         ids: ids.into_primitive(),
         backend: PhantomData,

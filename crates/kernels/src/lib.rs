@@ -46,7 +46,7 @@ pub use batch_norm::{Normed, batch_norm};
 pub use bf16::bf16_product;
 pub use cache::write_positions;
 pub use convolution::convolution;
-pub use embedding::embedding;
+pub use embedding::{Lookup, embedding};
 pub use loss::log_z_and_target;
 pub use mix::mix;
 pub use norm::{Norm, norm};

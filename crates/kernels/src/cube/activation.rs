@@ -12,7 +12,7 @@ use crate::Activation;
 use crate::op::Op;
 
 /// 2 √(2/π).
-const TWICE: f32 = 1.595_769_1;
+const TWICE: f32 = 1.595_769_2;
 /// 1 / √2.
 const ROOT_HALF: f32 = std::f32::consts::FRAC_1_SQRT_2;
 /// 1 / √(2π).

@@ -170,8 +170,8 @@ fn forward<F: Float>(
     let size = comptime!(blocking.block());
     let (heads, new) = (y.shape(1), y.shape(2));
     let blocks = new.div_ceil(size);
-    let head = CUBE_POS as usize / blocks;
-    let block = CUBE_POS as usize % blocks;
+    let head = CUBE_POS / blocks;
+    let block = CUBE_POS % blocks;
     let mut keys = SharedMemory::<f32>::new(comptime!(blocking.tile * blocking.d));
     let mut values = SharedMemory::<f32>::new(comptime!(blocking.tile * blocking.d));
     if head < y.shape(0) * heads {
@@ -323,8 +323,8 @@ fn gradient_of_queries<F: Float>(
     let size = comptime!(blocking.block());
     let (heads, new) = (y.shape(1), y.shape(2));
     let blocks = new.div_ceil(size);
-    let head = CUBE_POS as usize / blocks;
-    let block = CUBE_POS as usize % blocks;
+    let head = CUBE_POS / blocks;
+    let block = CUBE_POS % blocks;
     let mut keys = SharedMemory::<f32>::new(comptime!(blocking.tile * blocking.d));
     let mut values = SharedMemory::<f32>::new(comptime!(blocking.tile * blocking.d));
     if head < y.shape(0) * heads {
@@ -449,8 +449,8 @@ fn gradient_of_keys<F: Float>(
     let size = comptime!(blocking.block());
     let (heads, new) = (dy.shape(1), dy.shape(2));
     let blocks = all.div_ceil(size);
-    let head = CUBE_POS as usize / blocks;
-    let block = CUBE_POS as usize % blocks;
+    let head = CUBE_POS / blocks;
+    let block = CUBE_POS % blocks;
     let mut queries = SharedMemory::<f32>::new(comptime!(blocking.tile * blocking.d));
     let mut grads = SharedMemory::<f32>::new(comptime!(blocking.tile * blocking.d));
     // log Z and ⟨dy, y⟩ of each query of the tile.
@@ -480,9 +480,7 @@ fn gradient_of_keys<F: Float>(
         // The first query that sees a key of this cube.
         let mut first = 0;
         if causal {
-            if block * size > start {
-                first = block * size - start;
-            }
+            first = max(block * size, start) - start;
         }
         while first < new {
             load(q, of_q, first, new, &mut queries, blocking);

@@ -24,7 +24,7 @@ fn links<I: Int>(
     first: &mut Array<u32>,
     #[define(I)] _int: StorageType,
 ) {
-    let t = ABSOLUTE_POS as usize;
+    let t = ABSOLUTE_POS;
     let count = ids.len();
     if t < count {
         let id = ids[t];
@@ -57,21 +57,23 @@ fn gradient<I: Int>(
     out: &mut Tensor<f32>,
     #[define(I)] _int: StorageType,
 ) {
-    let t = CUBE_POS as usize;
+    let t = CUBE_POS;
+    let mut is_first = 0u32;
     if t < ids.len() {
-        if first[t] == 1u32 {
-            let to = u32::cast_from(ids[t]) as usize * out.stride(0);
-            let mut column = UNIT_POS as usize;
-            while column < grad.shape(1) {
-                let mut at = t;
-                let mut sum = grad[at * grad.stride(0) + column];
-                while next[at] as usize != at {
-                    at = next[at] as usize;
-                    sum += grad[at * grad.stride(0) + column];
-                }
-                out[to + column] = sum;
-                column += CUBE_DIM as usize;
+        is_first = first[t];
+    }
+    if is_first == 1u32 {
+        let to = u32::cast_from(ids[t]) as usize * out.stride(0);
+        let mut column = UNIT_POS as usize;
+        while column < grad.shape(1) {
+            let mut at = t;
+            let mut sum = grad[at * grad.stride(0) + column];
+            while next[at] as usize != at {
+                at = next[at] as usize;
+                sum += grad[at * grad.stride(0) + column];
             }
+            out[to + column] = sum;
+            column += CUBE_DIM as usize;
         }
     }
 }

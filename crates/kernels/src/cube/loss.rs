@@ -22,7 +22,7 @@ fn forward<F: Float, I: Int>(
     #[define(F, I)] _types: [StorageType; 2],
 ) {
     let mut shared = SharedMemory::<f32>::new(units);
-    let row = CUBE_POS as usize;
+    let row = CUBE_POS;
     let width = logits.shape(1);
     if row < logits.shape(0) {
         let from = row * logits.stride(0);
@@ -60,7 +60,7 @@ fn gradient<F: Float, I: Int>(
     grad: &Tensor<f32>,
     #[define(F, I)] _types: [StorageType; 2],
 ) {
-    let row = CUBE_POS as usize;
+    let row = CUBE_POS;
     let width = logits.shape(1);
     if row < logits.shape(0) {
         let from = row * logits.stride(0);

@@ -23,7 +23,7 @@ fn sum(
     by_t: usize,
 ) {
     let d = x.shape(2);
-    let unit = ABSOLUTE_POS as usize;
+    let unit = ABSOLUTE_POS;
     if unit < x.shape(0) * d {
         let position = unit / d;
         let column = unit % d;
@@ -46,7 +46,7 @@ fn sum(
 #[cube(launch)]
 fn products(x: &Tensor<f32>, grad: &Tensor<f32>, out: &mut Array<f32>) {
     let (n, m) = (x.shape(1), grad.shape(1));
-    let unit = ABSOLUTE_POS as usize;
+    let unit = ABSOLUTE_POS;
     if unit < x.shape(0) * n * m {
         let position = unit / (n * m);
         let s = unit % (n * m) / m;

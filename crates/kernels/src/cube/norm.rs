@@ -26,7 +26,7 @@ fn forward(
     #[comptime] planes: bool,
 ) {
     let mut shared = SharedMemory::<f32>::new(units);
-    let row = CUBE_POS as usize;
+    let row = CUBE_POS;
     let width = x.shape(1);
     if row < x.shape(0) {
         let from = row * x.stride(0);
@@ -87,7 +87,7 @@ fn gradient(
     #[comptime] planes: bool,
 ) {
     let mut shared = SharedMemory::<f32>::new(units);
-    let row = CUBE_POS as usize;
+    let row = CUBE_POS;
     let width = x.shape(1);
     if row < x.shape(0) {
         let n = f32::cast_from(width as u32);

@@ -29,7 +29,7 @@ fn step<N: Size>(
     lr: f32,
     keep: f32,
 ) {
-    let i = ABSOLUTE_POS as usize;
+    let i = ABSOLUTE_POS;
     if i < grad.len() {
         let g = grad[i] * Vector::new(scale);
         let first = m[i] * Vector::new(beta_1) + g * Vector::new(new_1);
@@ -102,8 +102,8 @@ fn squares(
 ) {
     let mut shared = SharedMemory::<f32>::new(units);
     let mut sum = 0.0f32;
-    let mut i = ABSOLUTE_POS as usize;
-    let step = CUBE_COUNT as usize * CUBE_DIM as usize;
+    let mut i = ABSOLUTE_POS;
+    let step = CUBE_COUNT * CUBE_DIM as usize;
     while i < x.len() {
         let value = x[i];
         if square {
@@ -115,7 +115,7 @@ fn squares(
     }
     let sum = cube_sum(sum, &mut shared, planes);
     if UNIT_POS == 0 {
-        parts[first + CUBE_POS as usize] = sum;
+        parts[first + CUBE_POS] = sum;
     }
 }
 

@@ -26,11 +26,11 @@ fn divide(
     eps: f32,
     #[comptime] n: usize,
 ) {
-    let even = step % 2 == 0;
-    let next = select(even, n, 1);
+    let odd = step % 2;
+    let next = select(odd == 0, n, 1);
     #[unroll]
     for line in 0..n {
-        let first = select(even, line, line * n);
+        let first = select(odd == 0, line, line * n);
         let mut sum = 0.0f32;
         #[unroll]
         for k in 0..n {
@@ -55,7 +55,7 @@ fn forward(
     #[comptime] steps: usize,
 ) {
     let size = comptime!(n * n);
-    let from = ABSOLUTE_POS as usize * size;
+    let from = ABSOLUTE_POS * size;
     if from < out.len() {
         let mut matrix = Array::<f32>::new(size);
         let mut factors = Array::<f32>::new(n);
@@ -87,7 +87,7 @@ fn gradient(
     #[comptime] steps: usize,
 ) {
     let size = comptime!(n * n);
-    let from = ABSOLUTE_POS as usize * size;
+    let from = ABSOLUTE_POS * size;
     if from < out.len() {
         let mut matrix = Array::<f32>::new(size);
         let mut d = Array::<f32>::new(size);
@@ -109,11 +109,11 @@ fn gradient(
         }
         while step > 0 {
             step -= 1;
-            let even = step % 2 == 0;
-            let next = select(even, n, 1);
+            let odd = step % 2;
+            let next = select(odd == 0, n, 1);
             #[unroll]
             for line in 0..n {
-                let first = select(even, line, line * n);
+                let first = select(odd == 0, line, line * n);
                 let mut along = 0.0f32;
                 #[unroll]
                 for k in 0..n {

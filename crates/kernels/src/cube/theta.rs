@@ -72,7 +72,7 @@ fn forward<N: Size>(
     #[comptime] planes: bool,
 ) {
     let mut shared = SharedMemory::<f32>::new(units);
-    let row = CUBE_POS as usize;
+    let row = CUBE_POS;
     if row < a.shape(0) {
         let (from, to) = (row * a.stride(0), row * y.stride(0));
         let norm = norm::<N>(a, from, &mut shared, form, activation, planes);
@@ -105,7 +105,7 @@ fn gradient<N: Size>(
     #[comptime] planes: bool,
 ) {
     let mut shared = SharedMemory::<f32>::new(units);
-    let row = CUBE_POS as usize;
+    let row = CUBE_POS;
     let width = a.shape(1);
     if row < a.shape(0) {
         let (from, of_dy, to) = (row * a.stride(0), row * dy.stride(0), row * da.stride(0));
