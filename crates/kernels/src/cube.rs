@@ -137,12 +137,12 @@ impl RowCubes {
     fn of<R: CubeRuntime>(x: &CubeTensor<R>) -> Self {
         let width = x.meta.shape()[1];
         let planes = has_planes(x);
-        // Each step of a sum in shared memory waits for all units, so a row then has fewer units.
+        // A cube has whole planes. Each step of a sum in shared memory waits for all units, so a row then has fewer.
+        let plane = x.client.properties().hardware.plane_size_max as usize;
         let units = match planes {
-            true => width.next_power_of_two().max(32),
-            false => width.div_ceil(8).next_power_of_two().max(8),
+            true => width.next_power_of_two().min(UNITS).max(plane),
+            false => width.div_ceil(8).next_power_of_two().clamp(8, UNITS),
         };
-        let units = units.min(UNITS);
         Self { units, planes }
     }
 
