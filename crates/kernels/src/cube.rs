@@ -43,16 +43,26 @@ const UNITS: usize = 256;
 /// Largest number of cubes on an axis of WGPU's grid.
 const AXIS: usize = 65_535;
 
+/// Largest number of elements of a tensor, with its padding. Kernels index with 32 bits. Results are at most three times
+/// as large as an input, or padded.
+const ELEMENTS: u64 = u32::MAX as u64 / 4;
+
+/// Whether x has elements, and few enough.
+fn fits_size<R: CubeRuntime>(x: &CubeTensor<R>) -> bool {
+    let elements = x.handle.size() / x.dtype.size().max(1) as u64;
+    x.meta.num_elements() > 0 && elements <= ELEMENTS
+}
+
 /// Whether all tensors are f32 and have elements.
 fn fits<R: CubeRuntime>(inputs: &[CubeTensor<R>]) -> bool {
-    let fits = |x: &CubeTensor<R>| x.dtype == DType::F32 && x.meta.num_elements() > 0;
+    let fits = |x: &CubeTensor<R>| x.dtype == DType::F32 && fits_size(x);
     inputs.iter().all(fits)
 }
 
 /// Whether all tensors have elements and one float type, f32 or bf16.
 fn fits_float<R: CubeRuntime>(inputs: &[CubeTensor<R>]) -> bool {
     let dtype = inputs[0].dtype;
-    let fits = |x: &CubeTensor<R>| x.dtype == dtype && x.meta.num_elements() > 0;
+    let fits = |x: &CubeTensor<R>| x.dtype == dtype && fits_size(x);
     matches!(dtype, DType::F32 | DType::BF16) && inputs.iter().all(fits)
 }
 
@@ -222,6 +232,11 @@ fn cube_max(value: f32, shared: &mut SharedMemory<f32>, #[comptime] planes: bool
         sync_cube();
         total
     }
+}
+
+/// Whether x is a tensor of the runtime `R` that [`on_cube`] takes.
+pub(crate) fn fits_on<B: Backend, R: CubeRuntime>(x: &Tensor<B, 1>) -> bool {
+    cast::<_, CubeTensor<R>>(x.clone().into_primitive().tensor()).is_ok_and(|x| fits(&[x]))
 }
 
 /// Calls `kernel` with the tensors of a GPU backend. For operations without a gradient.

@@ -133,6 +133,11 @@ mod cube {
         fn on<B: Backend, R: CubeRuntime>(
             steps: Vec<Due<B>>,
         ) -> Result<Vec<[Tensor<B, 1>; 3]>, Vec<Due<B>>> {
+            // An empty parameter, for instance, has no kernel.
+            let fits = |(_, state): &Due<B>| state.iter().all(|x| crate::cube::fits_on::<B, R>(x));
+            if !steps.iter().all(fits) {
+                return Err(steps);
+            }
             each(steps, |(step, state)| {
                 on_cube::<B, R, 1, 4, 3>(state, |state| optimizer::adamw(step, state))
                     .map_err(|state| (step, state))

@@ -718,8 +718,9 @@ where
 {
     type Kept = Kept<R>;
 
+    /// Takes a quarter of a cube's queries or more. With fewer, as in decoding, most units would have no query.
     fn takes(&self, qkv: &[CubeTensor<R>; 3]) -> bool {
-        self.fits_cube(qkv)
+        self.fits_cube(qkv) && qkv[0].shape()[2] >= 16
     }
 
     fn forward(&self, qkv: [CubeTensor<R>; 3]) -> (CubeTensor<R>, Kept<R>) {

@@ -15,6 +15,9 @@ use super::{RowCubes, empty_of, fits, grid, rows, units};
 use crate::embedding::Embedding;
 use crate::op::{Op, same};
 
+/// Largest number of positions. Finding the lists takes time in proportion to the square of this number.
+const POSITIONS: usize = 65_535;
+
 /// next[t] = the next position with the id of position t. It is t if there is none. first[t] = 1 if no earlier
 /// position has this id, else 0.
 #[cube(launch)]
@@ -90,7 +93,8 @@ where
     type Kept = Shape;
 
     fn takes(&self, inputs: &[CubeTensor<R>; 1]) -> bool {
-        fits(inputs)
+        let ids: CubeTensor<R> = same(self.ids.clone());
+        fits(inputs) && (1..=POSITIONS).contains(&ids.meta.num_elements())
     }
 
     fn forward(&self, [table]: [CubeTensor<R>; 1]) -> (CubeTensor<R>, Shape) {

@@ -88,7 +88,7 @@ pub(crate) fn adamw<R: CubeRuntime>(
 }
 
 /// Largest number of cubes, and so of parts, of one tensor.
-const CUBES: usize = 64;
+const CUBES: usize = 512;
 
 /// parts[first + cube] = Σ x² over the elements of a cube, or Σ x unless `square`.
 #[cube(launch)]

@@ -2,7 +2,7 @@
 
 use burn::tensor::ops::FloatTensorOps as _;
 use burn::tensor::{Shape, TensorMetadata as _};
-use burn_cubecl::kernel::slice;
+use burn_cubecl::kernel::{into_contiguous, slice};
 use burn_cubecl::ops::reshape;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
@@ -47,7 +47,8 @@ where
         let per_part = rows / PARTS;
         let whole = PARTS * per_part;
         let parts = |x: &CubeTensor<R>, d| {
-            let x = slice(x.clone(), &[0..whole, 0..d]);
+            // Burn 0.21 reshapes a column that is not contiguous to wrong strides.
+            let x = into_contiguous(slice(x.clone(), &[0..whole, 0..d]));
             reshape(x, Shape::new([PARTS, per_part, d]))
         };
         let of_parts = Self::product(Self::transposed(parts(&x, d_in)), parts(&y, d_out));
