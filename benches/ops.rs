@@ -13,6 +13,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
+use burn::module::Param;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Int, Tensor, TensorData, module};
 use criterion::{
@@ -22,7 +23,7 @@ use residual_zoo::backend::{BackendKind, OnBackend};
 use residual_zoo::core::ops::attention::{DotAttention, split_heads};
 use residual_zoo::core::ops::optimizer::{AdamW, adamw, adamw_plain};
 use residual_zoo::core::ops::{activation, embedding, loss, mix, sinkhorn};
-use residual_zoo::core::{Linear, Norm, NormParams, init, product, product_of_parts};
+use residual_zoo::core::{Linear, Norm, NormParams, product, product_of_parts};
 
 type Vector<B> = Tensor<<B as AutodiffBackend>::InnerBackend, 1>;
 
@@ -73,8 +74,13 @@ impl OnBackend for Ops<'_> {
 }
 
 fn ops_on<B: AutodiffBackend>(criterion: &mut Criterion, kind: BackendKind, device: &B::Device) {
-    let mut group_of = |name: &str| criterion.benchmark_group(format!("{kind}, {name}"));
-    let mut group = group_of("GELU of 8 × 256 × 1536");
+    // A macro, because a closure cannot return what it borrows.
+    macro_rules! group_of {
+        ($name:expr) => {
+            criterion.benchmark_group(format!("{kind}, {}", $name))
+        };
+    }
+    let mut group = group_of!("GELU of 8 × 256 × 1536");
     let x = random::<B, _>([8, 256, 1536], device);
     time(&mut group, "fast", || activation::gelu_tanh(x.clone()));
     time(&mut group, "plain", || {
@@ -83,7 +89,7 @@ fn ops_on<B: AutodiffBackend>(criterion: &mut Criterion, kind: BackendKind, devi
     group.finish();
 
     for width in [384, 1024] {
-        let mut group = group_of(&format!("layer norm of 8 × 256 × {width}"));
+        let mut group = group_of!(&format!("layer norm of 8 × 256 × {width}"));
         let x = random::<B, _>([8, 256, width], device);
         let norm = Norm::<B>::layer(NormParams::Scale, width, 1e-5, device);
         time(&mut group, "fast", || norm.forward(x.clone()));
@@ -93,7 +99,7 @@ fn ops_on<B: AutodiffBackend>(criterion: &mut Criterion, kind: BackendKind, devi
 
     for time_steps in [256, 1024] {
         let name = format!("attention of 8 × 6 heads, {time_steps} positions");
-        let mut group = group_of(&name);
+        let mut group = group_of!(&name);
         let x = random::<B, _>([8, time_steps, 1152], device);
         let heads = DotAttention::new(0.125, time_steps);
         time(&mut group, "fast", || {
@@ -106,7 +112,7 @@ fn ops_on<B: AutodiffBackend>(criterion: &mut Criterion, kind: BackendKind, devi
         group.finish();
     }
 
-    let mut group = group_of("log Z of 2048 × 4096");
+    let mut group = group_of!("log Z of 2048 × 4096");
     let x = random::<B, _>([2048, 4096], device);
     let targets = || Tensor::<B, 1, Int>::zeros([2048], device);
     time(&mut group, "fast", || {
@@ -118,9 +124,12 @@ fn ops_on<B: AutodiffBackend>(criterion: &mut Criterion, kind: BackendKind, devi
     });
     group.finish();
 
-    let mut group = group_of("affine map of 2048 × 384 by 384 × 1536");
+    let mut group = group_of!("affine map of 2048 × 384 by 384 × 1536");
     let x = random::<B, _>([1, 2048, 384], device);
-    let linear: Linear<B> = init::linear(384, 1536, true, 0.02, device);
+    let linear = Linear {
+        weight: Param::from_tensor(random::<B, 2>([384, 1536], device)),
+        bias: Some(Param::from_tensor(random::<B, 1>([1536], device))),
+    };
     time(&mut group, "fast", || linear.forward(x.clone()));
     time(&mut group, "plain", || {
         let bias = linear.bias.as_ref().map(|bias| bias.val().unsqueeze());
@@ -129,7 +138,7 @@ fn ops_on<B: AutodiffBackend>(criterion: &mut Criterion, kind: BackendKind, devi
     });
     group.finish();
 
-    let mut group = group_of("embedding of 2048 positions from 50,257 × 384");
+    let mut group = group_of!("embedding of 2048 positions from 50,257 × 384");
     let table = random::<B, _>([50_257, 384], device);
     let ids: Vec<i64> = (0..2048).map(|i| i * i % 4093).collect();
     let ids = TensorData::new(ids, [8, 256]);
@@ -142,14 +151,14 @@ fn ops_on<B: AutodiffBackend>(criterion: &mut Criterion, kind: BackendKind, devi
     });
     group.finish();
 
-    let mut group = group_of("4 streams of 8 × 256 × 384 mixed to 5");
+    let mut group = group_of!("4 streams of 8 × 256 × 384 mixed to 5");
     let a = random::<B, _>([8, 256, 4, 5], device);
     let h = random::<B, _>([8, 256, 4, 384], device);
     time(&mut group, "fast", || mix::mix(a.clone(), h.clone()));
     time(&mut group, "plain", || mix::plain(a.clone(), h.clone()));
     group.finish();
 
-    let mut group = group_of("40 normalisations of 8 × 256 matrices of 4 × 4");
+    let mut group = group_of!("40 normalisations of 8 × 256 matrices of 4 × 4");
     let m = random::<B, _>([8, 256, 4, 4], device);
     time(&mut group, "fast", || {
         sinkhorn::sinkhorn(m.clone().exp(), 40, 1e-6)
@@ -161,7 +170,7 @@ fn ops_on<B: AutodiffBackend>(criterion: &mut Criterion, kind: BackendKind, devi
 
     for (name, d_in, d_out) in [("retrieval", 16, 18), ("storage", 6, 16)] {
         let name = format!("{name} of 131072 × {d_in} by {d_in} × {d_out}");
-        let mut group = group_of(&name);
+        let mut group = group_of!(&name);
         let (x, w) = (
             random::<B, _>([131_072, d_in], device),
             random::<B, _>([d_in, d_out], device),
@@ -171,7 +180,7 @@ fn ops_on<B: AutodiffBackend>(criterion: &mut Criterion, kind: BackendKind, devi
         group.finish();
     }
 
-    let mut group = group_of("norm and retrieval of 8 × 256 × 1024 by 16 × 18");
+    let mut group = group_of!("norm and retrieval of 8 × 256 × 1024 by 16 × 18");
     let (x, w) = (
         random::<B, _>([8, 256, 1024], device),
         random::<B, _>([16, 18], device),
@@ -187,7 +196,7 @@ fn ops_on<B: AutodiffBackend>(criterion: &mut Criterion, kind: BackendKind, devi
     });
     group.finish();
 
-    let mut group = group_of("AdamW of 10 million parameters");
+    let mut group = group_of!("AdamW of 10 million parameters");
     let step = AdamW {
         lr: 1e-3,
         beta_1: 0.9,
