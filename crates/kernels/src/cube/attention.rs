@@ -22,7 +22,7 @@ const TILE: usize = 1920;
 /// Number of keys whose largest score a unit finds before it adds up their weights.
 const GROUP: usize = 4;
 
-/// Returned for the score of a key that a query does not see.
+/// The score of a key that a query does not see.
 const NONE: f32 = -3.0e38;
 
 /// How the units of a cube share queries or keys.
