@@ -3,28 +3,30 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Once;
+use std::sync::{MutexGuard, Once};
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Distribution, Int, Tensor, set_default_dtypes};
+use residual_zoo::core::contract::alone;
 use residual_zoo::core::{Architecture as _, LanguageModel};
 use residual_zoo::tokenformer::{Normalization, TokenFormerConfig, grow};
 use residual_zoo_testing::ops;
 use residual_zoo_testing::pass::Values;
 use residual_zoo_testing::reference;
 
-/// Makes f64 the type of every tensor from now on.
-fn double() {
+/// Makes f64 the type of every tensor from now on, and waits until no other test computes gradients.
+fn double() -> MutexGuard<'static, ()> {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         set_default_dtypes::<Flex>(&Default::default(), DType::F64, DType::I64).unwrap();
     });
+    alone()
 }
 
 #[test]
 fn fast_and_plain_forms_agree() {
-    double();
+    let _alone = double();
     let device = Default::default();
     ops::agree::<Autodiff<Flex>>(&device, 1e-12);
     ops::optimizer_agrees::<Autodiff<Flex>>(&device, 1e-12);
@@ -33,7 +35,7 @@ fn fast_and_plain_forms_agree() {
 
 #[test]
 fn every_case_equals_the_reference_to_the_digits_it_is_stored_with() {
-    double();
+    let _alone = double();
     for case in reference::cases() {
         let device = Default::default();
         let outcome = case.pass::<Autodiff<Flex>>(&case.config, &case.weights, &device);
@@ -80,7 +82,7 @@ impl ModuleMapper<Flex> for Train {
 #[test]
 fn growth_keeps_the_logits_to_1e_12() {
     let device = Default::default();
-    double();
+    let _alone = double();
     for normalization in [
         Normalization::L2NormGelu,
         Normalization::GeluL2Norm,

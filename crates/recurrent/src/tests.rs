@@ -5,7 +5,7 @@ use burn::module::Module;
 use burn::tensor::{Distribution, Tensor};
 use residual_zoo_core::ops::attention::KvCache;
 use residual_zoo_core::{
-    Architecture, Cost, Frame, Plain, ResidualBlock, Stream, materialise, params,
+    Architecture, Cost, Frame, Plain, ResidualBlock, Stream, contract, materialise, params,
 };
 use residual_zoo_gpt2::{Block, Gpt2Config, Init};
 
@@ -114,6 +114,7 @@ fn alpha_is_kept_between_0_and_1() {
 
 #[test]
 fn alpha_learns_at_the_ends_of_its_range_and_straight_through_beyond_them() {
+    let _alone = contract::alone();
     type B = Autodiff<Flex>;
     let device = Default::default();
     let config = Gpt2Config {

@@ -75,6 +75,7 @@ fn outcome<M: Module<B> + burn::module::AutodiffModule<B>>(
     module: &M,
     f: impl Fn(&M) -> Tensor<B, 3>,
 ) -> Vec<TensorData> {
+    let _alone = contract::alone();
     let y = f(module);
     // A different weight for each entry.
     let weights = Tensor::<B, 1, Int>::arange(0..y.shape().num_elements() as i64, &y.device());
@@ -163,6 +164,7 @@ fn check_variance(
     closed_form: impl Fn(f64) -> [f64; 2],
     operation: impl Fn(Tensor<B, 2>, Tensor<B, 3>) -> Tensor<B, 3>,
 ) {
+    let _alone = contract::alone();
     let device = Default::default();
     Flex::seed(&device, 5);
     let (mean_in, std_in, mean_out, std_out) = (0.5, 1.5, -0.4, 0.8);

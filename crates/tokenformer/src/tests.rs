@@ -165,6 +165,7 @@ fn growth_of_a_softmax_does_not_keep_the_logits() {
 
 #[test]
 fn the_new_keys_are_zero_and_learn() {
+    let _alone = contract::alone();
     let config = small();
     let (grown, _) = grow(&trained(&config), &config, 17, 30, &Default::default()).expect("grows");
     let tensors = params::export::<B, _>(&grown);
@@ -208,6 +209,7 @@ fn models_do_not_shrink_or_change_otherwise() {
 
 #[test]
 fn a_row_of_zeros_gives_zeros_and_a_gradient_of_zero() {
+    let _alone = contract::alone();
     let device = Default::default();
     for normalization in THAT_GROW {
         let config = TokenFormerConfig {
@@ -226,6 +228,7 @@ fn a_row_of_zeros_gives_zeros_and_a_gradient_of_zero() {
 
 #[test]
 fn the_fast_and_the_plain_theta_agree() {
+    let _alone = contract::alone();
     let device = Default::default();
     let mut rows = Tensor::<B, 3>::random([3, 63, 60], Distribution::Normal(0.0, 1.5), &device);
     // A row with norm 0.

@@ -258,6 +258,7 @@ fn a_cache_returns_all_it_was_given() {
 
 #[test]
 fn activations_equal_their_formulas_and_derivatives() {
+    let _alone = crate::contract::alone();
     let device = Default::default();
     let points: Vec<f64> = (-60..=60).map(|i| i as f64 / 10.0).collect();
     let c = (2.0 / std::f64::consts::PI).sqrt();
@@ -321,6 +322,7 @@ fn the_loss_is_the_mean_surprise_at_the_targets() {
 
 #[test]
 fn the_gradient_of_the_loss_is_probability_minus_target() {
+    let _alone = crate::contract::alone();
     let device = Default::default();
     let x = Tensor::<AB, 3>::from_data([[[0.5, -1.0, 2.0]]], &device).require_grad();
     let loss = Loss::new(x.clone(), Tensor::from_data([[1]], &device)).cross_entropy;
