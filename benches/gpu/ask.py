@@ -313,7 +313,8 @@ def last_rows(run):
 
 def cuda(m):
     """Times a step of GPT-2 124M and of the RMT on Burn's own CUDA backend, with the zoo's kernels and with the plain
-    forms. Then checks the kernels against their plain forms and the reference cases, and times each kernel."""
+    forms. Then checks the kernels against their plain forms and the reference cases, and times the kernels for matrix
+    products and all other kernels."""
     if m.args.cuda is None:
         print("cuda: left out, because --cuda is not given")
     else:
@@ -322,6 +323,7 @@ def cuda(m):
             m.zoo_step("cuda", 120, "rmt", precision, backend="cuda")
             plain = {"RESIDUAL_ZOO_OPS": "plain"}
             m.zoo_step("cuda", 120, "gpt2", precision, name="gpt2, plain forms", backend="cuda", env=plain)
+        m.zoo_step("cuda", 120, "gpt2", "F32", backend="cuda")
     if m.args.cuda_tests is None:
         print("cuda tests: left out, because --cuda-tests is not given")
     else:
@@ -329,6 +331,8 @@ def cuda(m):
     if m.args.cuda_ops is None:
         print("cuda operations: left out, because --cuda-ops is not given")
     else:
+        short = ["--warm-up-time", "0.1", "--measurement-time", "0.3"]
+        m.run("cuda", "products", 200, [m.args.cuda_ops, "--bench", *short, "products"])
         m.run("cuda", "operations", 300, [m.args.cuda_ops, "--bench"])
 
 

@@ -274,10 +274,7 @@ fn lead(options: TrainArgs, team: Option<Team>) -> anyhow::Result<()> {
         note_edited(run);
     }
     let (kind, gpu) = device(&options, team)?;
-    // An existing run with F32 in its config continues even on a backend that rounds f32 products to TF32.
-    let asked = config.train.precision;
-    let asked = asked.filter(|it| is_new || *it != Precision::F32);
-    check_precision(kind, gpu, asked)?;
+    check_precision(kind, gpu, config.train.precision)?;
     let stop = cli::stop_on_signal()?;
     let corpus = open_corpus(&config.data, &stop).map_err(|error| match (error, resumed) {
         (DataError::NotFound { path }, Some(run)) if options.data.data.is_none() => {

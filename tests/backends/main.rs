@@ -12,7 +12,8 @@ mod stop;
 
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo::backend::{BackendKind, OnBackend};
-use residual_zoo::core::product_roundoff;
+use residual_zoo::core::{Precision, product_roundoff};
+use residual_zoo_testing::my_turn;
 
 /// The backends to test: all that are compiled in, or the ones in `ZOO_BACKENDS`.
 fn tested() -> Vec<BackendKind> {
@@ -43,17 +44,32 @@ fn roundoff(kind: BackendKind) -> f64 {
 }
 
 #[test]
-fn cuda_rounds_the_factors_of_products_to_tf32_and_no_other_backend_does() {
+fn products_round_their_factors_to_tf32_only_on_cuda_and_only_if_they_may() {
+    let _turn = my_turn();
     for kind in tested() {
+        Precision::Tf32.set_up();
         let bits = if kind == BackendKind::Cuda { 11 } else { 24 };
         assert_eq!(roundoff(kind), 0.5_f64.powi(bits), "{kind}");
     }
+    for kind in in_f32() {
+        assert_eq!(roundoff(kind), 0.5_f64.powi(24), "{kind}");
+    }
 }
 
-/// The tested backends whose products are in f32. `bf16.rs` tests the others.
+/// The tested backends that have products in f32. Sets all products to f32.
 fn in_f32() -> Vec<BackendKind> {
-    let is_exact = |kind: &BackendKind| roundoff(*kind) <= 0.5_f64.powi(24);
-    let (exact, rounded): (Vec<_>, Vec<_>) = tested().into_iter().partition(is_exact);
+    struct Has;
+    impl OnBackend for Has {
+        type Output = bool;
+        fn run<B: AutodiffBackend>(self, device: B::Device) -> bool {
+            Precision::F32.check::<B>(&device).is_ok()
+        }
+    }
+    Precision::F32.set_up();
+    let (exact, rounded): (Vec<_>, Vec<_>) = tested().into_iter().partition(|kind| {
+        let has = kind.run(kind.default_gpu(), Has);
+        has.unwrap_or_else(|e| panic!("{e}"))
+    });
     for kind in rounded {
         println!("{kind} is left out, because it rounds the factors of products");
     }

@@ -59,7 +59,7 @@ impl BackendKind {
                     return Err(BackendError::NoSuchGpu { index, found });
                 }
                 // By default, PyTorch's convolutions are in TF32.
-                residual_zoo_kernels::allow_tf32(false);
+                residual_zoo_kernels::libtorch::allow_tf32(false);
                 let device = gpu.map_or(Cpu, Cuda);
                 start::<burn::backend::LibTorch, T>(self, device, task)
             }

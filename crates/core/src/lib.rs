@@ -67,7 +67,7 @@ pub use mup::{Mup, Scaled};
 pub use ops::activation::Activation;
 pub use ops::linear::{Linear, product, product_of_parts, project};
 pub use ops::norm::{Norm, NormParams};
-pub use ops::precision::{Precision, matmul, narrow, product_roundoff, widen};
+pub use ops::precision::{Precision, matmul, matmul_f32, narrow, product_roundoff, widen};
 pub use recompute::Recompute;
 pub use stream::{Branch, BranchFn, Connection, Ends, Plain, Stream, WithEnds};
 pub use transfer::{Tensors, Transfer, no_merge};

@@ -8,6 +8,7 @@ mod activation;
 mod attention;
 mod embedding;
 mod loss;
+pub(crate) mod matmul;
 mod mix;
 mod norm;
 pub(crate) mod optimizer;

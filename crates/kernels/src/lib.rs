@@ -14,7 +14,6 @@
 mod activation;
 mod attention;
 mod batch_norm;
-mod bf16;
 mod cache;
 mod convolution;
 #[cfg(feature = "cube")]
@@ -31,6 +30,7 @@ mod graph;
 #[cfg(feature = "tch")]
 pub mod libtorch;
 mod loss;
+mod matmul;
 mod mix;
 mod norm;
 mod norm_product;
@@ -43,11 +43,11 @@ mod theta;
 pub use activation::{Activation, activation};
 pub use attention::{Attention, Dropped, attention, hash, packed_attention};
 pub use batch_norm::{Normed, batch_norm};
-pub use bf16::bf16_product;
 pub use cache::write_positions;
 pub use convolution::convolution;
 pub use embedding::{Lookup, embedding};
 pub use loss::log_z_and_target;
+pub use matmul::{Candidate, Matmul, matmul, matmul_candidates};
 pub use mix::mix;
 pub use norm::{Norm, norm};
 pub use norm_product::norm_product;

@@ -179,7 +179,7 @@ pub(crate) fn sum_of_squares(parts: &[&Tensor]) -> Tensor {
 static TF32: AtomicBool = AtomicBool::new(false);
 
 /// Sets whether products and convolutions of f32 numbers on CUDA round their factors to TF32.
-pub(crate) fn allow_tf32(allow: bool) {
+pub fn allow_tf32(allow: bool) {
     TF32.store(allow, Relaxed);
     // SAFETY: the function takes only a number.
     check(unsafe { zoo_allow_tf32(allow.into()) });

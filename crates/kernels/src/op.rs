@@ -103,9 +103,11 @@ pub fn plain_only() -> bool {
     *PLAIN.get_or_init(|| std::env::var_os("RESIDUAL_ZOO_OPS").is_some_and(|v| v == "plain"))
 }
 
-/// Sets whether products of f32 numbers on LibTorch's CUDA devices round their factors to TF32. The setting holds for
-/// the whole process.
+/// Sets whether products of f32 numbers round their factors to TF32, on CUDA devices. The setting holds for the whole
+/// process. Without a call, LibTorch does not round, and Burn's CUDA backend does.
 pub fn allow_tf32(allow: bool) {
+    #[cfg(feature = "cube")]
+    crate::cube::matmul::allow_tf32(allow);
     #[cfg(feature = "tch")]
     crate::libtorch::allow_tf32(allow);
     let _ = allow;

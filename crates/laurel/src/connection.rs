@@ -3,7 +3,7 @@
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
-use residual_zoo_core::{Branch, BranchFn, Connection, Norm, Stream};
+use residual_zoo_core::{Branch, BranchFn, Connection, Norm, Stream, matmul_f32};
 
 use crate::{Augmentation, LaurelConfig, LowRankInit, Weights};
 
@@ -120,9 +120,13 @@ impl<B: Backend> Laurel<B> {
     /// x A_j B_j.
     pub(crate) fn low_rank(&self, x: Tensor<B, 3>, j: usize) -> Tensor<B, 3> {
         match (&self.a, &self.b) {
-            (Some(a), Some(b)) => x
-                .matmul(a.val().narrow(0, j, 1))
-                .matmul(b.val().narrow(0, j, 1)),
+            (Some(a), Some(b)) => {
+                let [batch, time, width] = x.dims();
+                let at = |w: &Param<Tensor<B, 3>>| w.val().narrow(0, j, 1).squeeze_dim::<2>(0);
+                let rows = x.reshape([batch * time, width]);
+                let y = matmul_f32(matmul_f32(rows, at(a)), at(b));
+                y.reshape([batch, time, width])
+            }
             _ => x,
         }
     }

@@ -7,7 +7,7 @@ use residual_zoo::core::ops::attention::{DotAttention, mask_future};
 use residual_zoo::core::ops::batch_norm::{self, Normed};
 use residual_zoo::core::ops::optimizer::{AdamW, adamw, adamw_plain, sum_of_squares};
 use residual_zoo::core::ops::{activation, convolution, embedding, loss, mix, sinkhorn};
-use residual_zoo::core::{Linear, Norm, NormParams, product};
+use residual_zoo::core::{Linear, Norm, NormParams, matmul, product};
 use residual_zoo_kernels::{self as kernels, Form};
 
 use crate::pass::Values;
@@ -143,6 +143,31 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
             |x| product(x[0].clone(), w_of(x)),
             |x| x[0].clone().matmul(w_of(x)),
         );
+    }
+
+    for (leading, [n, k, m]) in [
+        ([2, 3], [63, 61, 59]),
+        ([1, 1], [1, 384, 1]),
+        ([1, 1], [300, 320, 260]),
+    ] {
+        let [batch, heads] = leading;
+        for transposed in [false, true] {
+            // The rows of a transposed factor are not side by side.
+            let of = |x: &Tensor<B, 4>| match transposed {
+                true => x.clone().swap_dims(2, 3),
+                false => x.clone(),
+            };
+            let a = random::<B, 4>([batch, heads, n, k], device);
+            let b = random::<B, 4>([batch, heads, k, m], device);
+            both.agree(
+                &format!(
+                    "{leading:?} products of {n} × {k} by {k} × {m}, transposed: {transposed}"
+                ),
+                [a, b].iter().map(of).collect(),
+                |x| matmul(of(&x[0]), of(&x[1])),
+                |x| of(&x[0]).matmul(of(&x[1])),
+            );
+        }
     }
 
     for (positions, n, m) in [([3, 63], 4, 5), ([1, 1], 3, 1), ([1, 1], 1, 4)] {

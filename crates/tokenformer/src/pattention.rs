@@ -4,7 +4,7 @@ use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::ops::forms::plain;
-use residual_zoo_core::{Activation, normal, project, widen};
+use residual_zoo_core::{Activation, matmul_f32, normal, project, widen};
 use residual_zoo_kernels as kernels;
 
 use crate::{Normalization, TokenFormerConfig};
@@ -105,8 +105,8 @@ impl<B: Backend> Pattention<B> {
         if let Some(lora) = &self.lora {
             let [keys, values] = own;
             own = [
-                keys + lora.keys_b.val().matmul(lora.keys_a.val()),
-                values + lora.values_b.val().matmul(lora.values_a.val()),
+                keys + matmul_f32(lora.keys_b.val(), lora.keys_a.val()),
+                values + matmul_f32(lora.values_b.val(), lora.values_a.val()),
             ];
         }
         match &self.added {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::AutodiffBackend;
-use residual_zoo_core::{ConfigError, ModelConfig, Precision};
+use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{Corpus, Source};
 use residual_zoo_runs::checkpoint::{self, Newest};
 use residual_zoo_runs::run_dir::{self, DataIdentity, Start};
@@ -148,8 +148,8 @@ fn compared<B: AutodiffBackend, C: ModelConfig>(
     check_first_weights(first, options)?;
     let mut start = this_start::<B>(options, trainer.device());
     let identity = DataIdentity::of(corpus);
-    start.changes = changes::<B, C>(
-        (&trainer.config, trainer.device()),
+    start.changes = changes(
+        &trainer.config,
         (corpus, &identity),
         (&history, &start),
         options,
@@ -173,15 +173,14 @@ fn compared<B: AutodiffBackend, C: ModelConfig>(
 /// # Errors
 ///
 /// Returns [`Error::Differs`] if `options` do not allow the changes. Only a larger number of steps is always allowed.
-fn changes<B: AutodiffBackend, C: ModelConfig>(
-    (config, device): (&RunConfig<C>, &B::Device),
+fn changes<C: ModelConfig>(
+    config: &RunConfig<C>,
     (corpus, identity): (&Corpus, &DataIdentity),
     (history, now): (&[Start], &Start),
     options: &RunOptions,
 ) -> Result<Vec<String>, Error> {
     let path = &options.directory;
     let before = run_dir::read_config(path)?;
-    let before = in_its_precision::<B, C>(before, options, device);
     if before.train.optimizer.moments() != config.train.optimizer.moments() {
         let problem = "keeps a different number of moments than the run's optimizer; start another run with \
                        `--init-from RUN --init-by grow-fresh`";
@@ -341,24 +340,6 @@ pub(crate) fn kept_note(kept: &[String], run: &Path) -> Option<String> {
         "{first} from {}, not from the config",
         run.display()
     ))
-}
-
-/// Returns the config of a run that may continue, with the precision at which it was trained. Earlier versions wrote
-/// `F32` on Burn's backend for CUDA, where products are in TF32.
-pub(crate) fn in_its_precision<B: AutodiffBackend, C: ModelConfig>(
-    mut config: RunConfig<C>,
-    options: &RunOptions,
-    device: &B::Device,
-) -> RunConfig<C> {
-    let usual = Precision::usual::<B>(device);
-    let history = run_dir::read_history(&options.directory).unwrap_or_default();
-    let was_here = history
-        .last()
-        .is_some_and(|last| last.backend == B::name(device));
-    if was_here && config.train.precision == Some(Precision::F32) {
-        config.train.precision = Some(usual);
-    }
-    config
 }
 
 /// Describes the current start of a run, as if at step 0.

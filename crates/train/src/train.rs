@@ -49,7 +49,6 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
         team::begin(team, &config, corpus)?;
     }
     let is_new = run_dir::is_free(&options.directory)?;
-    let config = resume::in_its_precision::<B, C>(config, options, &device);
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
     let (first_notes, first) = match &options.init_from {
         Some((run, by)) if is_new => {
@@ -98,7 +97,6 @@ pub fn check<B: AutodiffBackend, C: ModelConfig>(
     if is_new && options.init_from.is_none() {
         return sequences(&config, corpus).map(drop);
     }
-    let config = resume::in_its_precision::<B, C>(config, options, &device);
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
     match &options.init_from {
         Some((run, by)) if is_new => {

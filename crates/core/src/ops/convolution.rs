@@ -5,7 +5,7 @@ use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Int, Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 
-use super::precision::narrow;
+use super::precision::{matmul_f32, narrow};
 
 /// Convolves x `[batch, height, width, in]` with w `[out, in, kernel, kernel]`. The kernel size is odd, and x is
 /// padded by half of it. Returns `[batch, ⌈height / stride⌉, ⌈width / stride⌉, out]`.
@@ -22,7 +22,7 @@ pub fn plain<B: Backend>(stride: usize, x: Tensor<B, 4>, w: Tensor<B, 4>) -> Ten
         let x = every(stride, x);
         let [batch, height, width, _] = x.dims();
         let rows = x.reshape([batch * height * width, d_in]);
-        let y = rows.matmul(w.reshape([d_out, d_in]).transpose());
+        let y = matmul_f32(rows, w.reshape([d_out, d_in]).transpose());
         return y.reshape([batch, height, width, d_out]);
     }
     let padding = kernel / 2;

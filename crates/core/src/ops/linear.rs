@@ -57,7 +57,7 @@ fn affine<B: Backend>(x: Tensor<B, 2>, w: Tensor<B, 2>, b: Tensor<B, 1>) -> Tens
 pub fn product<B: Backend>(x: Tensor<B, 2>, w: Tensor<B, 2>) -> Tensor<B, 2> {
     match Precision::now() {
         Precision::F32 | Precision::Tf32 => {
-            kernels::product(x, w).unwrap_or_else(|[x, w]| x.matmul(w))
+            kernels::product(x, w).unwrap_or_else(|[x, w]| matmul(x, w))
         }
         Precision::Bf16 => matmul(x, w),
     }

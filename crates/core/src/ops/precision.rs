@@ -18,7 +18,7 @@ use crate::ConfigError;
 /// The number format of matrix products and attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Precision {
-    /// 32-bit floating point. The backend `cuda` has no products in this format.
+    /// 32-bit floating point.
     #[default]
     F32,
     /// `F32`, with the factors of products rounded to 11 bits, on NVIDIA GPUs with tensor cores.
@@ -58,8 +58,7 @@ impl FromStr for Precision {
 }
 
 impl Precision {
-    /// The default precision of products on this device. It is TF32 on Burn's CUDA backend, which rounds the factors of
-    /// f32 products ([`product_roundoff`]).
+    /// The default precision of products on this device: TF32 on Burn's CUDA backend, f32 elsewhere.
     pub fn usual<B: Backend>(device: &B::Device) -> Self {
         Self::usual_of(&B::name(device))
     }
@@ -106,10 +105,11 @@ impl Precision {
         let inner = inner.and_then(|inner| inner.strip_suffix('>'));
         let name = inner.unwrap_or(&name);
         let problem = match self {
-            Self::F32 if Self::usual_of(name) != Self::F32 => {
+            Self::F32 if Self::usual_of(name) != Self::F32 && !has_product_kernels::<B>(device) => {
                 format!(
-                    "the products of the backend {name} round their factors to TF32; set Tf32 or leave it out, or use \
-                     --backend tch"
+                    "Burn's products on the backend {name} round their factors to TF32, and the zoo's kernels are off; \
+                     set Tf32 or leave it out, or turn the kernels on: no RESIDUAL_ZOO_OPS=plain, no cargo feature \
+                     `fusion`"
                 )
             }
             Self::Bf16 if name.contains("flex") => {
@@ -135,11 +135,21 @@ impl Precision {
 /// a · b in the precision of this pass: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes.
 pub fn matmul<B: Backend, const D: usize>(a: Tensor<B, D>, b: Tensor<B, D>) -> Tensor<B, D> {
     match Precision::now() {
-        Precision::F32 | Precision::Tf32 => a.matmul(b),
-        Precision::Bf16 => {
-            kernels::bf16_product(a, b).unwrap_or_else(|[a, b]| widen(narrow(a).matmul(narrow(b))))
-        }
+        Precision::F32 | Precision::Tf32 => matmul_f32(a, b),
+        Precision::Bf16 => kernels::matmul(kernels::Matmul { bf16: true }, a, b)
+            .unwrap_or_else(|[a, b]| widen(narrow(a).matmul(narrow(b)))),
     }
+}
+
+/// a · b as in a pass in f32 or TF32: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes.
+pub fn matmul_f32<B: Backend, const D: usize>(a: Tensor<B, D>, b: Tensor<B, D>) -> Tensor<B, D> {
+    kernels::matmul(kernels::Matmul { bf16: false }, a, b).unwrap_or_else(|[a, b]| a.matmul(b))
+}
+
+/// Whether the zoo's kernels multiply f32 numbers on this device.
+fn has_product_kernels<B: Backend>(device: &B::Device) -> bool {
+    let one = || Tensor::<B, 2>::ones([1, 1], device);
+    kernels::matmul(kernels::Matmul { bf16: false }, one(), one()).is_ok()
 }
 
 /// The unit roundoff of the factors of f32 products on this device: the largest relative error of a factor rounded to
@@ -155,7 +165,7 @@ pub fn product_roundoff<B: Backend>(device: &B::Device) -> f64 {
         diagonal[i * (SIDE + 1)] = 1.0 + bit(i);
     }
     let diagonal = Tensor::<B, 2>::from_data(TensorData::new(diagonal, [SIDE, SIDE]), device);
-    let product = diagonal.matmul(Tensor::eye(SIDE, device)).into_data();
+    let product = matmul_f32(diagonal, Tensor::eye(SIDE, device)).into_data();
     let product: Vec<f32> = product.iter().collect();
     let is_kept = |i: &usize| product[i * (SIDE + 1)] == 1.0 + bit(*i);
     let kept = (0..BITS).take_while(is_kept).count();

@@ -1,12 +1,13 @@
 //! Affine maps, whose bias gradients are sums over rows, and products of many rows with a small matrix.
 
-use burn::tensor::ops::FloatTensorOps as _;
 use burn::tensor::{Shape, TensorMetadata as _};
 use burn_cubecl::kernel::{into_contiguous, slice};
+use burn_cubecl::ops::numeric::add;
 use burn_cubecl::ops::reshape;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
+use super::matmul::{matmul, transposed};
 use super::{fits, sums};
 use crate::op::Op;
 use crate::product::{Linear, Product, SMALL};
@@ -14,53 +15,28 @@ use crate::product::{Linear, Product, SMALL};
 /// Number of parts of a sum over many rows.
 const PARTS: usize = 256;
 
-/// The products of the backend `B`.
-struct Of<B>(std::marker::PhantomData<B>);
-
-impl<R, F, I, BT> Of<CubeBackend<R, F, I, BT>>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
-{
-    fn product(a: CubeTensor<R>, b: CubeTensor<R>) -> CubeTensor<R> {
-        CubeBackend::<R, F, I, BT>::float_matmul(a, b)
+/// xᵀ · y for `[rows, d_in]` and `[rows, d_out]`.
+///
+/// One product would give the sum over all rows to few cubes. Here, each part of the rows has a product.
+fn outer<R: CubeRuntime>(x: CubeTensor<R>, y: CubeTensor<R>) -> CubeTensor<R> {
+    let [rows, d_in]: [usize; 2] = x.shape().dims();
+    let d_out = y.shape()[1];
+    let per_part = rows / PARTS;
+    let whole = PARTS * per_part;
+    let parts = |x: &CubeTensor<R>, d| {
+        // Burn 0.21 reshapes a column that is not contiguous to wrong strides.
+        let x = into_contiguous(slice(x.clone(), &[0..whole, 0..d]));
+        reshape(x, Shape::new([PARTS, per_part, d]))
+    };
+    let of_parts = matmul(transposed(parts(&x, d_in)), parts(&y, d_out));
+    let sum = sums::over_rows(reshape(of_parts, Shape::new([PARTS, d_in * d_out])));
+    let sum = reshape(sum, Shape::new([d_in, d_out]));
+    if whole == rows {
+        return sum;
     }
-
-    fn add(a: CubeTensor<R>, b: CubeTensor<R>) -> CubeTensor<R> {
-        CubeBackend::<R, F, I, BT>::float_add(a, b)
-    }
-
-    /// Swaps the last two axes.
-    fn transposed(x: CubeTensor<R>) -> CubeTensor<R> {
-        let last = x.meta.rank() - 1;
-        CubeBackend::<R, F, I, BT>::float_swap_dims(x, last - 1, last)
-    }
-
-    /// xᵀ · y for `[rows, d_in]` and `[rows, d_out]`.
-    ///
-    /// Burn's product would give the sum over all rows to few cubes. Here, each part of the rows has a product.
-    fn outer(x: CubeTensor<R>, y: CubeTensor<R>) -> CubeTensor<R> {
-        let [rows, d_in]: [usize; 2] = x.shape().dims();
-        let d_out = y.shape()[1];
-        let per_part = rows / PARTS;
-        let whole = PARTS * per_part;
-        let parts = |x: &CubeTensor<R>, d| {
-            // Burn 0.21 reshapes a column that is not contiguous to wrong strides.
-            let x = into_contiguous(slice(x.clone(), &[0..whole, 0..d]));
-            reshape(x, Shape::new([PARTS, per_part, d]))
-        };
-        let of_parts = Self::product(Self::transposed(parts(&x, d_in)), parts(&y, d_out));
-        let sum = sums::over_rows(reshape(of_parts, Shape::new([PARTS, d_in * d_out])));
-        let sum = reshape(sum, Shape::new([d_in, d_out]));
-        if whole == rows {
-            return sum;
-        }
-        let rest = |x: CubeTensor<R>, d| slice(x, &[whole..rows, 0..d]);
-        let rest = Self::product(Self::transposed(rest(x, d_in)), rest(y, d_out));
-        Self::add(sum, rest)
-    }
+    let rest = |x: CubeTensor<R>, d| slice(x, &[whole..rows, 0..d]);
+    let rest = matmul(transposed(rest(x, d_in)), rest(y, d_out));
+    add(sum, rest)
 }
 
 impl<R, F, I, BT> Op<CubeBackend<R, F, I, BT>, 3> for Linear
@@ -77,17 +53,15 @@ where
     }
 
     fn forward(&self, [x, w, b]: [CubeTensor<R>; 3]) -> (CubeTensor<R>, [CubeTensor<R>; 2]) {
-        type B<R, F, I, BT> = Of<CubeBackend<R, F, I, BT>>;
         let d_out = b.shape()[0];
-        let y = B::<R, F, I, BT>::product(x.clone(), w.clone());
-        let y = B::<R, F, I, BT>::add(y, reshape(b, Shape::new([1, d_out])));
+        let y = matmul(x.clone(), w.clone());
+        let y = add(y, reshape(b, Shape::new([1, d_out])));
         (y, [x, w])
     }
 
     fn backward(&self, [x, w]: [CubeTensor<R>; 2], grad: CubeTensor<R>) -> [CubeTensor<R>; 3] {
-        type B<R, F, I, BT> = Of<CubeBackend<R, F, I, BT>>;
-        let dx = B::<R, F, I, BT>::product(grad.clone(), B::<R, F, I, BT>::transposed(w));
-        let dw = B::<R, F, I, BT>::product(B::<R, F, I, BT>::transposed(x), grad.clone());
+        let dx = matmul(grad.clone(), transposed(w));
+        let dw = matmul(transposed(x), grad.clone());
         [dx, dw, sums::over_rows(grad)]
     }
 }
@@ -109,13 +83,12 @@ where
     }
 
     fn forward(&self, [x, w]: [CubeTensor<R>; 2]) -> (CubeTensor<R>, [CubeTensor<R>; 2]) {
-        let y = Of::<CubeBackend<R, F, I, BT>>::product(x.clone(), w.clone());
+        let y = matmul(x.clone(), w.clone());
         (y, [x, w])
     }
 
     fn backward(&self, [x, w]: [CubeTensor<R>; 2], grad: CubeTensor<R>) -> [CubeTensor<R>; 2] {
-        type B<R, F, I, BT> = Of<CubeBackend<R, F, I, BT>>;
-        let dx = B::<R, F, I, BT>::product(grad.clone(), B::<R, F, I, BT>::transposed(w));
-        [dx, B::<R, F, I, BT>::outer(x, grad)]
+        let dx = matmul(grad.clone(), transposed(w));
+        [dx, outer(x, grad)]
     }
 }

@@ -1,34 +1,63 @@
-//! Matrix products in bf16, with sums in f32.
+//! Matrix products.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
 use crate::op::apply;
 
-/// The operation.
+/// A matrix product.
 #[derive(Clone, Copy, Debug)]
-struct Bf16Product;
+pub struct Matmul {
+    /// Whether the factors are rounded to bf16. Sums are f32 in any case.
+    pub bf16: bool,
+}
 
-/// a · b in bf16: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes. a, b, the result and its gradient
-/// are rounded to bf16. The gradients of a and b have the float types of a and b.
+/// a · b: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes. The gradients of a and b have the float
+/// types of a and b. With [`Matmul::bf16`], the gradient of the result is rounded to bf16 too. The result is then bf16 on
+/// LibTorch and f32 elsewhere.
 ///
 /// # Errors
 ///
 /// Returns `a` and `b` if there is no kernel for them.
-pub fn bf16_product<B: Backend, const D: usize>(
+pub fn matmul<B: Backend, const D: usize>(
+    matmul: Matmul,
     a: Tensor<B, D>,
     b: Tensor<B, D>,
 ) -> Result<Tensor<B, D>, [Tensor<B, D>; 2]> {
     let of = |x| Tensor::from_primitive(TensorPrimitive::Float(x));
     let inputs = [a, b].map(|x| x.into_primitive().tensor());
-    let result = apply::<B, _, 2>(&Bf16Product, inputs);
+    let result = apply::<B, _, 2>(&matmul, inputs);
     result.map(of).map_err(|inputs| inputs.map(of))
 }
 
-#[cfg(feature = "cube")]
-crate::op::no_kernel!(Bf16Product, 2, cube);
+/// A kernel for one product.
+pub struct Candidate<B: Backend> {
+    /// Name of the kernel in cubek.
+    pub name: String,
+    /// Runs the kernel. The error says why it cannot run.
+    #[allow(clippy::type_complexity)]
+    pub run: Box<dyn Fn() -> Result<Tensor<B, 2>, String>>,
+}
+
+/// The kernels for a · b on Burn's GPU backends, for benchmarks. The first multiplies f32 numbers with all bits.
+pub fn matmul_candidates<B: Backend>(a: &Tensor<B, 2>, b: &Tensor<B, 2>) -> Vec<Candidate<B>> {
+    let _ = (a, b);
+    #[allow(unused_mut)]
+    let mut all = Vec::new();
+    #[cfg(feature = "cuda")]
+    all.extend(crate::cube::matmul::candidates_on::<
+        B,
+        cubecl::cuda::CudaRuntime,
+    >(a, b));
+    #[cfg(any(feature = "vulkan", feature = "wgpu"))]
+    all.extend(crate::cube::matmul::candidates_on::<
+        B,
+        cubecl::wgpu::WgpuRuntime,
+    >(a, b));
+    all
+}
 
 #[cfg(feature = "flex")]
-crate::op::no_kernel!(Bf16Product, 2, burn::backend::Flex, burn_flex::FlexTensor);
+crate::op::no_kernel!(Matmul, 2, burn::backend::Flex, burn_flex::FlexTensor);
 
 #[cfg(feature = "tch")]
 mod libtorch {
@@ -36,7 +65,7 @@ mod libtorch {
     use burn_tch::TchTensor;
     use tch::Kind;
 
-    use super::Bf16Product;
+    use super::Matmul;
     use crate::op::Op;
     use crate::product::libtorch::{Factors, to_kind};
 
@@ -54,16 +83,17 @@ mod libtorch {
         Many([TchTensor; 2]),
     }
 
-    impl Op<LibTorch, 2> for Bf16Product {
+    impl Op<LibTorch, 2> for Matmul {
         type Kept = Kept;
 
+        /// Takes factors in bf16. Burn calls PyTorch's product of f32 numbers itself.
         fn takes(&self, [a, b]: &[TchTensor; 2]) -> bool {
             let leading = |x: &TchTensor| {
                 let mut sizes = x.tensor.size();
                 sizes.truncate(sizes.len().saturating_sub(2));
                 sizes
             };
-            leading(a) == leading(b)
+            self.bf16 && leading(a) == leading(b)
         }
 
         fn forward(&self, inputs: [TchTensor; 2]) -> (TchTensor, Kept) {
