@@ -324,6 +324,13 @@ def cuda(m):
             plain = {"RESIDUAL_ZOO_OPS": "plain"}
             m.zoo_step("cuda", 120, "gpt2", precision, name="gpt2, plain forms", backend="cuda", env=plain)
         m.zoo_step("cuda", 120, "gpt2", "F32", backend="cuda")
+        # CubeCL reads this file in the working directory of its process.
+        file = ROOT / "cubecl.toml"
+        file.write_text('[memory]\npersistent_memory = "enforced"\n')
+        try:
+            m.zoo_step("cuda", 120, "gpt2", "Tf32", name="gpt2, a buffer for each size", backend="cuda")
+        finally:
+            file.unlink()
     if m.args.cuda_tests is None:
         print("cuda tests: left out, because --cuda-tests is not given")
     else:

@@ -415,11 +415,11 @@ fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
     format!("{end}: {last}validation loss {shown}{above}")
 }
 
-/// Returns a note about a run that sets no precision, on a backend without products in f32.
+/// Returns a note about a run that sets no precision, on a backend whose default is not f32.
 fn precision_note(config: &RunConfig, kind: BackendKind) -> Option<String> {
     let usual = usual_precision(kind);
     (config.train.precision.is_none() && usual != Precision::F32).then(|| {
-        format!("note: products are in {usual}, because the backend {kind} has none in f32; train.precision sets another")
+        format!("note: products are in {usual}, the default of the backend {kind}; train.precision sets another")
     })
 }
 

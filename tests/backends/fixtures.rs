@@ -88,7 +88,7 @@ fn say(line: String) {
     writeln!(out, "{line}").unwrap();
 }
 
-/// Errors as fractions of the tolerances in the fixtures' README. Errors up to 1 are within the tolerance.
+/// Errors as fractions of the tolerances in docs/backends.md. Errors up to 1 are within the tolerance.
 struct Errors {
     logits: f64,
     loss: f64,

@@ -1,4 +1,4 @@
-//! log Z and the target's logit of each row, from which losses are computed. On Flex and CUDA, no other tensor has the
+//! log Z and the target's logit of each row, from which losses are computed. On Flex and GPUs, no other tensor has the
 //! size of the logits: the backward pass turns the logits into their gradient in place.
 
 use std::marker::PhantomData;
@@ -31,7 +31,7 @@ impl<B: Backend> Clone for LogZ<B> {
 ///
 /// # Panics
 ///
-/// Panics on a CPU if a target is not in the vocabulary. On CUDA, the result of such a row is undefined.
+/// Panics on a CPU if a target is not in the vocabulary. On a GPU, the result of such a row is undefined.
 pub fn log_z_and_target<B: Backend>(
     logits: Tensor<B, 2>,
     targets: Tensor<B, 1, Int>,

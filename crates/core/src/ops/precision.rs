@@ -2,8 +2,9 @@
 //!
 //! A bf16 pass rounds the inputs of its matrix products and of attention to bf16; their sums are f32. Everything else
 //! is f32: weights and their moments, sums of gradients, norms, softmax statistics, the stream and the loss
-//! (Micikevicius et al., "Mixed precision training", 2018). Results are rounded to bf16 as well. On LibTorch, a result
-//! stays in bf16 until an operation needs f32, because conversions would take the time that the products save.
+//! (Micikevicius et al., "Mixed precision training", 2018). Results are rounded to bf16 as well, except the results of
+//! products by the zoo's kernels on CUDA, Vulkan and WGPU, which are f32. On LibTorch, a result stays in bf16 until an
+//! operation needs f32, because conversions would take the time that the products save.
 
 use std::cell::Cell;
 use std::fmt;

@@ -718,7 +718,7 @@ where
 {
     type Kept = Kept<R>;
 
-    /// Takes a quarter of a cube's queries or more. With fewer, as in decoding, most units would have no query.
+    /// Takes 16 queries or more. With fewer, as in decoding, most units of a cube would have no query.
     fn takes(&self, qkv: &[CubeTensor<R>; 3]) -> bool {
         self.fits_cube(qkv) && qkv[0].shape()[2] >= 16
     }
