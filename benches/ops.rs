@@ -294,7 +294,12 @@ fn products_on<B: Backend>(criterion: &mut Criterion, kind: BackendKind, device:
             let name = format!("{kind}, products: {name}, {m} × {k} by {k} × {n}, {dtype:?}");
             let mut group = criterion.benchmark_group(&name);
             for kernel in matmul_candidates(&a, &b) {
-                let first = catch_unwind(AssertUnwindSafe(|| (kernel.run)()));
+                // A kernel may fail only when its result is awaited.
+                let first = catch_unwind(AssertUnwindSafe(|| {
+                    let result = (kernel.run)();
+                    wait::<B>(device);
+                    result
+                }));
                 let first = first.unwrap_or_else(|_| Err("it panics".into()));
                 let found = match first {
                     Ok(found) => found,

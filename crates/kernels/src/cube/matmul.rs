@@ -10,11 +10,12 @@ use burn::tensor::{DType, Tensor, TensorMetadata as _, TensorPrimitive};
 use burn_cubecl::kernel::matmul::{MatmulStrategy, init_matmul_output};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
+use cubecl::ir::SemanticType;
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 
-use super::{fits_size, to_dtype};
+use super::to_dtype;
 use crate::matmul::{Candidate, Matmul};
 use crate::op::{Op, cast, same};
 
@@ -35,7 +36,12 @@ pub(super) fn matmul<R: CubeRuntime>(a: CubeTensor<R>, b: CubeTensor<R>) -> Cube
         burn_cubecl::kernel::matmul::matmul(a, b, None, MatmulStrategy::default(), DType::F32)
     } else {
         let strategy = strategy(&a, &b);
-        by(&strategy, a.clone(), b.clone()).or_else(|_| by(&Strategy::Auto, a, b))
+        let other = if is_exact {
+            Strategy::Naive
+        } else {
+            Strategy::Auto
+        };
+        by(&strategy, a.clone(), b.clone()).or_else(|_| by(&other, a, b))
     };
     result.unwrap_or_else(|error| panic!("a matrix product: {error:?}"))
 }
@@ -53,7 +59,12 @@ fn strategy<R: CubeRuntime>(a: &CubeTensor<R>, b: &CubeTensor<R>) -> Strategy {
     let [_, n] = sides(b);
     // This kernel gives wrong sums if k has an odd number of 32 (burn#5626). On an H100, it multiplies 8192 × 768 by
     // 768 × 3072 in half the time of `Auto`.
-    let is_safe = k.is_multiple_of(64) && is_aligned(a) && is_aligned(b);
+    let has_tma = a
+        .client
+        .properties()
+        .features
+        .supports_type(SemanticType::TensorMap);
+    let is_safe = has_tma && k.is_multiple_of(64) && is_aligned(a) && is_aligned(b);
     match is_safe && m.min(k).min(n) >= LARGE {
         true => Strategy::DoubleTmaMma(Default::default()),
         false => Strategy::Auto,
@@ -66,8 +77,8 @@ fn sides<R: CubeRuntime>(x: &CubeTensor<R>) -> [usize; 2] {
     [shape[shape.len() - 2], shape[shape.len() - 1]]
 }
 
-/// Whether rows or columns of x begin at multiples of 16 bytes, as the copies of a GPU's tensor memory accelerator
-/// require.
+/// Whether a GPU's tensor memory accelerator can copy tiles of x: rows or columns begin at multiples of 16 bytes, and
+/// all leading axes are like one, because cubek joins them with the stride of the last.
 fn is_aligned<R: CubeRuntime>(x: &CubeTensor<R>) -> bool {
     let strides = x.meta.strides();
     let (leading, own) = strides.split_at(strides.len() - 2);
@@ -75,7 +86,9 @@ fn is_aligned<R: CubeRuntime>(x: &CubeTensor<R>) -> bool {
     let bytes = |elements: usize| elements * x.dtype.size();
     let starts = leading.iter().copied().chain([large]).map(bytes);
     let offset = x.handle.offset_start.unwrap_or(0) as usize;
-    small == 1 && starts.chain([offset]).all(|at| at.is_multiple_of(16))
+    let shape = x.meta.shape();
+    let is_one = (1..leading.len()).all(|i| leading[i - 1] == leading[i] * shape[i]);
+    is_one && small == 1 && starts.chain([offset]).all(|at| at.is_multiple_of(16))
 }
 
 /// a · b in f32, by a kernel of cubek.
@@ -158,10 +171,12 @@ where
 
     fn takes(&self, inputs: &[CubeTensor<R>; 2]) -> bool {
         let [a, b] = inputs;
+        // cubek indexes large tensors with 64 bits.
+        let has_elements = |x: &CubeTensor<R>| x.meta.num_elements() > 0;
         let leading = |x: &CubeTensor<R>| x.meta.shape()[..x.meta.rank() - 2].to_vec();
         let is_f32 =
             |x: &CubeTensor<R>| x.dtype == DType::F32 || self.bf16 && x.dtype == DType::BF16;
-        leading(a) == leading(b) && inputs.iter().all(|x| is_f32(x) && fits_size(x))
+        leading(a) == leading(b) && inputs.iter().all(|x| is_f32(x) && has_elements(x))
     }
 
     fn forward(&self, inputs: [CubeTensor<R>; 2]) -> (CubeTensor<R>, Self::Kept) {
