@@ -9,7 +9,7 @@ use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::AutodiffBacke
 use residual_zoo::backend::{BackendKind, OnBackend};
 use residual_zoo::core::ops::linear::product;
 use residual_zoo::core::ops::loss::{Loss, log_z_and_target};
-use residual_zoo::core::{ConfigError, Precision, Recompute, product_roundoff};
+use residual_zoo::core::{ConfigError, Precision, Recompute, matmul, product_roundoff};
 use residual_zoo::data::Corpus;
 use residual_zoo::drive::{Place, usual_precision};
 use residual_zoo::evaluate::{Options as Evaluation, Task};
@@ -73,6 +73,92 @@ impl OnBackend for InFewerBits<'_> {
         let found = (bits < f32::MANTISSA_DIGITS - 1).then(|| (bits, precision.during(pass)));
         Precision::F32.set_up();
         found
+    }
+}
+
+/// Products of factors with sides of at least 256, which may have kernels of their own, in `precision`: each with its
+/// gradients. `None` if the device lacks the precision.
+struct LargeProducts(Precision);
+
+impl OnBackend for LargeProducts {
+    type Output = Option<Vec<(&'static str, Vec<TensorData>)>>;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
+        let Self(precision) = self;
+        precision.check::<B>(&device).ok()?;
+        precision.set_up();
+        let [n, k, m] = [300, 320, 260];
+        // Between −1 and 1, the same on every device.
+        let draw = |shape: [usize; 4]| {
+            let of = |i: usize| ((i * 2_654_435_761) % 65_536) as f32 / 32_768.0 - 1.0;
+            let values: Vec<f32> = (0..shape.iter().product()).map(of).collect();
+            Tensor::<B, 4>::from_data(TensorData::new(values, shape), &device).require_grad()
+        };
+        let swap = |x: Tensor<B, 4>, axes: [usize; 2]| x.swap_dims(axes[0], axes[1]);
+        let factors = [
+            ("one product", draw([1, 1, n, k]), draw([1, 1, k, m]), None),
+            ("six products", draw([2, 3, n, k]), draw([2, 3, k, m]), None),
+            (
+                "transposed factors",
+                draw([2, 3, k, n]),
+                draw([2, 3, m, k]),
+                Some([2, 3]),
+            ),
+            (
+                "heads of rows",
+                draw([2, n, 3, k]),
+                draw([2, k, 3, m]),
+                Some([1, 2]),
+            ),
+        ];
+        let all = factors.map(|(name, a, b, axes)| {
+            let of = |x: &Tensor<B, 4>| axes.map_or(x.clone(), |axes| swap(x.clone(), axes));
+            let product = precision.during(|| matmul(of(&a), of(&b)));
+            let gradients = product.clone().square().sum().backward();
+            let gradient = |x: &Tensor<B, 4>| x.grad(&gradients).unwrap().into_data();
+            let product = product.into_data();
+            (
+                name,
+                [product, gradient(&a), gradient(&b)]
+                    .map(|x| x.convert::<f32>())
+                    .into(),
+            )
+        });
+        Precision::F32.set_up();
+        Some(all.into())
+    }
+}
+
+#[test]
+fn large_products_and_their_gradients_are_right_up_to_rounding() {
+    let _turn = my_turn();
+    let exact = BackendKind::Flex.run(None, LargeProducts(Precision::F32));
+    let exact = exact.unwrap().unwrap();
+    for kind in tested() {
+        for (precision, tolerance) in [
+            (Precision::F32, 2e-5),
+            (Precision::Tf32, 2e-3),
+            (Precision::Bf16, 1e-2),
+        ] {
+            let found = kind.run(kind.default_gpu(), LargeProducts(precision));
+            let Some(found) = found.unwrap_or_else(|e| panic!("{e}")) else {
+                continue;
+            };
+            for ((name, exact), (_, found)) in exact.iter().zip(&found) {
+                for (what, (exact, found)) in ["product", "gradient of a", "gradient of b"]
+                    .iter()
+                    .zip(exact.iter().zip(found))
+                {
+                    let largest = exact.iter::<f64>().fold(0.0, |m, x: f64| m.max(x.abs()));
+                    let apart = exact.iter::<f64>().zip(found.iter::<f64>());
+                    let apart = apart.fold(0.0, |m: f64, (a, b)| m.max((a - b).abs()));
+                    assert!(
+                        apart <= tolerance * largest,
+                        "{kind}, {precision:?}, {name}, {what}: {apart} of {largest}"
+                    );
+                }
+            }
+        }
     }
 }
 
@@ -318,7 +404,8 @@ fn backends_without_bf16_say_why() {
         assert_eq!(usual, usual_precision(kind));
         kind.run(kind.default_gpu(), Check(usual)).unwrap().unwrap();
         // Without the zoo's kernels, CUDA has no products in f32.
-        let without_kernels = kind == BackendKind::Cuda && plain_only();
+        let is_plain = plain_only() || cfg!(feature = "fusion");
+        let without_kernels = kind == BackendKind::Cuda && is_plain;
         let f32 = kind.run(kind.default_gpu(), Check(Precision::F32));
         assert_eq!(f32.unwrap().is_ok(), !without_kernels, "{kind}");
         let checked = kind

@@ -174,9 +174,8 @@ where
         // cubek indexes large tensors with 64 bits.
         let has_elements = |x: &CubeTensor<R>| x.meta.num_elements() > 0;
         let leading = |x: &CubeTensor<R>| x.meta.shape()[..x.meta.rank() - 2].to_vec();
-        let is_f32 =
-            |x: &CubeTensor<R>| x.dtype == DType::F32 || self.bf16 && x.dtype == DType::BF16;
-        leading(a) == leading(b) && inputs.iter().all(|x| is_f32(x) && has_elements(x))
+        let fits = |x: &CubeTensor<R>| x.dtype == DType::F32 || self.bf16 && x.dtype == DType::BF16;
+        leading(a) == leading(b) && inputs.iter().all(|x| fits(x) && has_elements(x))
     }
 
     fn forward(&self, inputs: [CubeTensor<R>; 2]) -> (CubeTensor<R>, Self::Kept) {
