@@ -4,13 +4,15 @@ use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Embedding};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
+use crate::ops::attention::capped;
 use crate::ops::embedding::embedding;
 use crate::{
-    Cost, Embeddings, Linear, Mup, Norm, NormParams, Params, Scaled, Seen, Vocabulary, init,
-    project,
+    Cost, Embeddings, Linear, Mup, Norm, NormDesign, NormParams, Params, Scaled, Seen, Vocabulary,
+    init, project, widen,
 };
 
-/// x_0 = tokens\[ids\] + positions, logits = norm(x_L) · unembedding.
+/// x_0 = tokens\[ids\] + positions, logits = norm(x_L) · unembedding. x_0 can also be normalised, and the logits z can
+/// become c tanh(z / c).
 ///
 /// The unembedding is the transposed token table (Press and Wolf, "Using the output embedding
 /// to improve language models", 2017) unless the model has a separate one.
@@ -23,6 +25,8 @@ pub struct TokenEmbeddings<B: Backend> {
     unembedding: Option<Linear<B>>,
     input_scale: f64,
     output_scale: f64,
+    input_norm: Norm<B>,
+    cap: Option<f64>,
 }
 
 /// The sizes and switches of [`TokenEmbeddings`].
@@ -37,12 +41,10 @@ pub struct TokenEmbeddingsOptions {
     /// Whether the unembedding is the token table. It is always separate if the number of outputs differs from the
     /// number of token ids.
     pub tied: bool,
-    /// The parameters of the final norm, if there is one.
-    pub norm: Option<NormParams>,
+    /// The final norm, if there is one.
+    pub norm: Option<NormDesign>,
     /// Dropout on x_0.
     pub dropout: f64,
-    /// ε of the final norm, added to the variance.
-    pub norm_eps: f64,
     /// Standard deviation of the initial tables.
     pub init_std: f64,
     /// Standard deviation of the initial separate unembedding.
@@ -51,6 +53,10 @@ pub struct TokenEmbeddingsOptions {
     pub input_scale: f64,
     /// The multiplier of the logits.
     pub output_scale: f64,
+    /// The norm of x_0, if there is one.
+    pub input_norm: Option<NormDesign>,
+    /// c of c tanh(z / c), which replaces the logits z (Gemma 2).
+    pub cap: Option<f64>,
 }
 
 impl TokenEmbeddingsOptions {
@@ -62,13 +68,17 @@ impl TokenEmbeddingsOptions {
             positions: Some(context),
             width,
             tied: true,
-            norm: Some(NormParams::ScaleAndShift),
+            norm: Some(NormDesign::Layer {
+                params: NormParams::ScaleAndShift,
+                eps: 1e-5,
+            }),
             dropout: 0.0,
-            norm_eps: 1e-5,
             init_std: 0.02,
             unembedding_std: 0.02,
             input_scale: 1.0,
             output_scale: 1.0,
+            input_norm: None,
+            cap: None,
         }
     }
 
@@ -102,8 +112,12 @@ impl TokenEmbeddingsOptions {
             params,
             forward_flops: 2 * unembedding,
         };
-        let norm = self.norm.map(|norm| norm.cost(self.width));
-        tables + norm.unwrap_or_default()
+        let norms = [self.norm, self.input_norm];
+        let norms = norms
+            .into_iter()
+            .flatten()
+            .map(|norm| norm.cost(self.width));
+        norms.fold(tables, |sum, norm| sum + norm)
     }
 }
 
@@ -120,18 +134,20 @@ impl<B: Backend> TokenEmbeddings<B> {
         let table = |rows| Embedding {
             weight: init::normal([rows, width], init_std, device),
         };
+        let norm = |design: Option<NormDesign>| {
+            design.map_or_else(Norm::identity, |design| design.build(width, device))
+        };
         Self {
             tokens: table(vocabulary.ids()),
             positions: options.positions.map(table),
             dropout: DropoutConfig::new(options.dropout).init(),
-            norm: match options.norm {
-                Some(norm) => Norm::layer(norm, width, options.norm_eps, device),
-                None => Norm::identity(),
-            },
+            norm: norm(options.norm),
             unembedding: (!options.tied())
                 .then(|| init::linear(width, vocabulary.outputs, false, unembedding_std, device)),
             input_scale: options.input_scale,
             output_scale: options.output_scale,
+            input_norm: norm(options.input_norm),
+            cap: options.cap,
         }
     }
 }
@@ -144,14 +160,19 @@ impl<B: Backend> Embeddings<B> for TokenEmbeddings<B> {
             Some(table) => add_positions(tokens, positions(table.weight.val(), seen, time)),
             None => tokens,
         };
-        self.dropout.forward(scaled(x, self.input_scale))
+        let x = self.input_norm.forward(scaled(x, self.input_scale));
+        self.dropout.forward(x)
     }
 
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let x = scaled(self.norm.forward(x), self.output_scale);
-        match &self.unembedding {
+        let logits = match &self.unembedding {
             Some(unembedding) => unembedding.forward(x),
             None => project(x, self.tokens.weight.val().transpose()),
+        };
+        match self.cap {
+            Some(cap) => capped(widen(logits), cap),
+            None => logits,
         }
     }
 }

@@ -12,6 +12,8 @@ ACTIVATIONS = {
     "GeluTanh": lambda x: F.gelu(x, approximate="tanh"),
     "GeluErf": F.gelu,
     "Relu": F.relu,
+    "SquaredRelu": lambda x: F.relu(x) ** 2,
+    "Silu": F.silu,
 }
 
 

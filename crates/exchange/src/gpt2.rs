@@ -238,8 +238,11 @@ impl HfConfig {
             | "gelu_accurate" => Activation::GeluTanh,
             "gelu" | "gelu_python" => Activation::GeluErf,
             "relu" => Activation::Relu,
+            "relu2" => Activation::SquaredRelu,
+            "silu" | "swish" => Activation::Silu,
             other => {
-                let problem = format!("is {other}; gelu_new, gelu and relu are supported");
+                let problem =
+                    format!("is {other}; gelu_new, gelu, relu, relu2 and silu are supported");
                 return unsupported("activation_function", problem);
             }
         };
@@ -295,6 +298,8 @@ impl HfConfig {
             Activation::GeluTanh => "gelu_new",
             Activation::GeluErf => "gelu",
             Activation::Relu => "relu",
+            Activation::SquaredRelu => "relu2",
+            Activation::Silu => "silu",
         };
         Some(Self {
             vocab_size,

@@ -2,9 +2,9 @@
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Frame, Mup, Norm, NormParams, Scaled,
-    Shape, Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Transfer, Vocabulary, check,
-    std_of_width,
+    Activation, Architecture, ConfigError, Connection, Cost, Frame, Mup, Norm, NormDesign,
+    NormParams, Scaled, Shape, Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Transfer,
+    Vocabulary, check, std_of_width,
 };
 use serde::{Deserialize, Serialize};
 
@@ -200,9 +200,11 @@ impl Gpt2Config {
     fn options(&self, vocabulary: Vocabulary, frame: &Frame) -> TokenEmbeddingsOptions {
         let options = TokenEmbeddingsOptions {
             tied: self.tied,
-            norm: frame.final_norm.then(|| self.norm_params()),
+            norm: frame.final_norm.then(|| NormDesign::Layer {
+                params: self.norm_params(),
+                eps: self.norm_eps,
+            }),
             dropout: self.dropout,
-            norm_eps: self.norm_eps,
             init_std: self.std(),
             unembedding_std: self.std(),
             ..TokenEmbeddingsOptions::new(vocabulary, self.context, self.width)

@@ -44,11 +44,10 @@ impl<B: Backend> Attention<B> {
             r_v: retrieval(frame.inner),
             w_o: config.output_keys(frame, device),
             heads: DotAttention {
-                scale: config.attention_scale() / layer_scale,
                 causal: frame.causal(),
                 alibi: config.positions == Positions::Alibi,
                 dropout: config.dropout,
-                context: config.context,
+                ..DotAttention::new(config.attention_scale() / layer_scale, config.context)
             },
             dropout: DropoutConfig::new(config.dropout).init(),
         }

@@ -4,9 +4,8 @@ use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::ops::attention::{DotAttention, KvCache, merge_heads, split_heads};
-use residual_zoo_core::{Branch, Frame, Norm, Seen};
+use residual_zoo_core::{Branch, Frame, Norm, Rotary, Seen};
 
-use crate::rotary::rotate;
 use crate::{Pattention, TokenFormerConfig};
 
 /// MHA(LN(X)) (eqs. 8-10), `n_head` heads of width `width / n_head`.
@@ -20,8 +19,7 @@ pub struct Attention<B: Backend> {
     heads: DotAttention,
     dropout: Dropout,
     n_head: usize,
-    /// Number of coordinates of a head that rotary positions rotate.
-    rotated: usize,
+    rotary: Rotary,
 }
 
 impl<B: Backend> Attention<B> {
@@ -43,7 +41,7 @@ impl<B: Backend> Attention<B> {
             },
             dropout: DropoutConfig::new(config.dropout).init(),
             n_head: config.n_head,
-            rotated: config.rotated(),
+            rotary: config.rotary(),
         }
     }
 
@@ -52,14 +50,7 @@ impl<B: Backend> Attention<B> {
         let x = self.norm.forward(x);
         let [q, k, v] = [&self.q, &self.k, &self.v]
             .map(|pattention| split_heads(pattention.forward(x.clone()), self.n_head));
-        if self.rotated == 0 {
-            return [q, k, v];
-        }
-        [
-            rotate(q, self.rotated, seen),
-            rotate(k, self.rotated, seen),
-            v,
-        ]
+        [self.rotary.turn(q, seen), self.rotary.turn(k, seen), v]
     }
 }
 

@@ -3,9 +3,9 @@
 use burn::module::Module;
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Frame, Mup, Norm, NormParams, Params,
-    Scaled, Shape, Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Transfer, Vocabulary, check,
-    params, std_of_width,
+    Activation, Architecture, ConfigError, Connection, Cost, Frame, Mup, Norm, NormDesign,
+    NormParams, Params, Rotary, Scaled, Shape, Tensors, TokenEmbeddings, TokenEmbeddingsOptions,
+    Transfer, Vocabulary, check, params, std_of_width,
 };
 use serde::{Deserialize, Serialize};
 
@@ -214,14 +214,21 @@ impl TokenFormerConfig {
         self.tuned().is_some()
     }
 
+    /// The rotary positions of queries and keys. Learned positions turn no coordinates.
+    pub(crate) fn rotary(&self) -> Rotary {
+        let share = match self.position {
+            Position::Learned => 0.0,
+            Position::Rotary { fraction } => fraction,
+        };
+        Rotary {
+            share,
+            ..Rotary::default()
+        }
+    }
+
     /// Number of coordinates of a head that rotary positions rotate.
     pub(crate) fn rotated(&self) -> usize {
-        match self.position {
-            Position::Learned => 0,
-            Position::Rotary { fraction } => {
-                ((self.width / self.n_head) as f64 * fraction) as usize
-            }
-        }
+        self.rotary().rotated(self.width / self.n_head)
     }
 
     /// Standard deviation of initial keys.
@@ -304,15 +311,17 @@ impl TokenFormerConfig {
     }
 
     fn options(&self, vocabulary: Vocabulary, frame: &Frame) -> TokenEmbeddingsOptions {
-        let norm = match self.affine_final_norm {
+        let params = match self.affine_final_norm {
             true => NormParams::ScaleAndShift,
             false => self.norm_params,
         };
         let options = TokenEmbeddingsOptions {
             positions: (self.position == Position::Learned).then_some(self.context),
-            norm: frame.final_norm.then_some(norm),
+            norm: frame.final_norm.then_some(NormDesign::Layer {
+                params,
+                eps: self.norm_eps,
+            }),
             dropout: self.dropout,
-            norm_eps: self.norm_eps,
             init_std: self.tables_std(),
             unembedding_std: self.tables_std(),
             ..TokenEmbeddingsOptions::new(vocabulary, self.context, self.width)

@@ -26,7 +26,6 @@ mod growth;
 mod merge;
 mod pattention;
 mod pretrained;
-mod rotary;
 mod sizes;
 
 pub use attention::Attention;

@@ -155,7 +155,7 @@ impl<B: Backend> PatchEmbeddings<B> {
             positions: table(patches.positions(image)),
             dropout: DropoutConfig::new(options.dropout).init(),
             norm: match options.norm {
-                Some(norm) => Norm::layer(norm, width, options.norm_eps, device),
+                Some(norm) => norm.build(width, device),
                 None => Norm::identity(),
             },
             unembedding: Linear {

@@ -19,6 +19,10 @@ pub enum Activation {
     GeluErf,
     /// max(x, 0).
     Relu,
+    /// max(x, 0)² (So et al., "Primer", 2021).
+    SquaredRelu,
+    /// x σ(x) (Hendrycks and Gimpel, "Gaussian error linear units", 2016, section 4), also called swish.
+    Silu,
 }
 
 impl Activation {
@@ -28,16 +32,21 @@ impl Activation {
             Self::GeluTanh => gelu_tanh(x),
             Self::GeluErf => gelu_erf(x),
             Self::Relu => relu(x),
+            Self::SquaredRelu => {
+                let x = relu(x);
+                x.clone() * x
+            }
+            Self::Silu => x.clone() * activation::sigmoid(x),
         }
     }
-}
 
-impl From<Activation> for kernels::Activation {
-    fn from(activation: Activation) -> Self {
-        match activation {
-            Activation::GeluTanh => Self::GeluTanh,
-            Activation::GeluErf => Self::GeluErf,
-            Activation::Relu => Self::Relu,
+    /// The activation of the zoo's kernels; `None` if they lack it.
+    pub fn kernel(self) -> Option<kernels::Activation> {
+        match self {
+            Self::GeluTanh => Some(kernels::Activation::GeluTanh),
+            Self::GeluErf => Some(kernels::Activation::GeluErf),
+            Self::Relu => Some(kernels::Activation::Relu),
+            Self::SquaredRelu | Self::Silu => None,
         }
     }
 }

@@ -177,6 +177,10 @@ pub struct DotAttention {
     pub causal: bool,
     /// Whether the bias of [`alibi`] is added to the scores.
     pub alibi: bool,
+    /// c of c tanh(score / c), which replaces each score before the mask (Gemma 2).
+    pub cap: Option<f64>,
+    /// Number of positions that a position of causal attention attends to, itself included; `None` for all.
+    pub window: Option<usize>,
     /// Probability of dropping an attention weight in training.
     pub dropout: f64,
     /// Maximum number of positions in a cache.
@@ -190,6 +194,8 @@ impl DotAttention {
             scale,
             causal: true,
             alibi: false,
+            cap: None,
+            window: None,
             dropout: 0.0,
             context,
         }
@@ -211,21 +217,30 @@ impl DotAttention {
             return self.forward(unpack(qkv), cache);
         }
         let qkv = narrow(qkv);
-        kernels::packed_attention(self.kernel(&qkv), qkv)
-            .unwrap_or_else(|qkv| self.plain(unpack(plain("attention", qkv))))
+        let fast = match self.kernel(&qkv) {
+            Some(kernel) => kernels::packed_attention(kernel, qkv),
+            None => Err(qkv),
+        };
+        fast.unwrap_or_else(|qkv| self.plain(unpack(plain("attention", qkv))))
     }
 
-    /// Attends with q, k and v of the new positions, `[batch, heads, new, d]` each; returns the same shape. With a
-    /// cache, the new positions follow the cached ones.
+    /// Attends with q of the new positions, `[batch, heads, new, d]`; returns the same shape. k and v have a number of
+    /// heads that divides the number of heads of q, H: query head h reads head h // (H / K) of K (Ainslie et al.,
+    /// "GQA", 2023). With a cache, the new positions follow the cached ones.
     pub fn forward<B: Backend>(
         &self,
         qkv: [Tensor<B, 4>; 3],
         cache: Option<&mut KvCache<B>>,
     ) -> Tensor<B, 4> {
         let attend = |qkv: [Tensor<B, 4>; 3]| {
-            let qkv = qkv.map(narrow);
-            kernels::attention(self.kernel(&qkv[0]), qkv)
-                .unwrap_or_else(|qkv| self.plain(plain("attention", qkv)))
+            let [q, k, v] = qkv.map(narrow);
+            let heads = q.dims()[1];
+            let qkv = [q, grouped(k, heads), grouped(v, heads)];
+            let fast = match self.kernel(&qkv[0]) {
+                Some(kernel) => kernels::attention(kernel, qkv),
+                None => Err(qkv),
+            };
+            fast.unwrap_or_else(|qkv| self.plain(plain("attention", qkv)))
         };
         match cache {
             Some(cache) => cache.attend(qkv, attend),
@@ -242,12 +257,16 @@ impl DotAttention {
         let ([_, heads, new, _], all) = (q.dims(), k.dims()[2]);
         let device = q.device();
         let scores = widen(matmul(q * self.scale, k.swap_dims(2, 3)));
+        let scores = match self.cap {
+            Some(cap) => capped(scores, cap),
+            None => scores,
+        };
         let scores = match self.alibi {
             true => scores + alibi(heads, new, all - new, &device),
             false => scores,
         };
         let scores = match self.causal {
-            true => mask_future(scores),
+            true => mask_past(mask_future(scores), self.window),
             false => scores,
         };
         let max = scores.clone().detach().max_dim(3);
@@ -257,10 +276,14 @@ impl DotAttention {
         matmul(dropout.forward(weights), v) / sum
     }
 
-    fn kernel<B: Backend>(&self, q: &Tensor<B, 4>) -> kernels::Attention {
+    /// The kernel for queries `q`; `None` if the kernels lack this attention.
+    fn kernel<B: Backend>(&self, q: &Tensor<B, 4>) -> Option<kernels::Attention> {
+        if self.cap.is_some() || (self.causal && self.window.is_some()) {
+            return None;
+        }
         let device = q.device();
         let drops = self.dropout > 0.0 && B::ad_enabled(&device);
-        kernels::Attention {
+        Some(kernels::Attention {
             scale: self.scale,
             causal: self.causal,
             alibi: self.alibi,
@@ -268,8 +291,26 @@ impl DotAttention {
                 probability: self.dropout,
                 seed: seed::<B>(&device),
             }),
-        }
+        })
     }
+}
+
+/// Repeats each head of x `[batch, K, time, d]` for a group of query heads: `[batch, heads, time, d]`.
+fn grouped<B: Backend>(x: Tensor<B, 4>, heads: usize) -> Tensor<B, 4> {
+    let [batch, k, time, d] = x.dims();
+    if k == heads {
+        return x;
+    }
+    let group = heads / k;
+    let groups: Tensor<B, 5> = x.unsqueeze_dim(2);
+    groups
+        .expand([batch, k, group, time, d])
+        .reshape([batch, heads, time, d])
+}
+
+/// c tanh(x / c) for the cap c.
+pub fn capped<B: Backend, const D: usize>(x: Tensor<B, D>, cap: f64) -> Tensor<B, D> {
+    (x / cap).tanh() * cap
 }
 
 /// Draws a seed from the device's random generator, so that a resumed run draws the same seed.
@@ -310,4 +351,18 @@ pub fn mask_future<B: Backend>(scores: Tensor<B, 4>) -> Tensor<B, 4> {
     let offset = (all - new) as i64;
     let future = Tensor::<B, 2, Bool>::tril_mask([new, all], offset, &scores.device());
     scores.mask_fill(future.unsqueeze(), f32::NEG_INFINITY)
+}
+
+/// Sets the scores `[batch, heads, new, seen + new]` of keys before the window of the query to −∞. A window of w
+/// positions ends with the query.
+fn mask_past<B: Backend>(scores: Tensor<B, 4>, window: Option<usize>) -> Tensor<B, 4> {
+    let [_, _, new, all] = scores.dims();
+    match window {
+        Some(window) if window < all => {
+            let offset = (all - new + 1) as i64 - window as i64;
+            let past = Tensor::<B, 2, Bool>::triu_mask([new, all], offset, &scores.device());
+            scores.mask_fill(past.unsqueeze(), f32::NEG_INFINITY)
+        }
+        _ => scores,
+    }
 }

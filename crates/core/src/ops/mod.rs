@@ -15,6 +15,7 @@ pub mod mix;
 pub mod norm;
 pub mod optimizer;
 pub mod precision;
+pub mod rotary;
 pub mod sinkhorn;
 
 pub use residual_zoo_kernels::{deterministic, profile};

@@ -32,6 +32,68 @@ impl NormParams {
     }
 }
 
+/// The factor of an RMS norm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RmsScale {
+    /// γ, initially 1.
+    #[default]
+    Scale,
+    /// 1 + γ, with γ initially 0.
+    OnePlus,
+    /// No factor.
+    None,
+}
+
+/// A norm before it has a width.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum NormDesign {
+    /// Layer norm.
+    Layer {
+        /// Its parameters.
+        params: NormParams,
+        /// ε, added to the variance.
+        eps: f64,
+    },
+    /// RMS norm.
+    Rms {
+        /// Its factor.
+        scale: RmsScale,
+        /// ε, added to the mean square.
+        eps: f64,
+    },
+}
+
+impl NormDesign {
+    /// Builds the norm of `width` features.
+    pub fn build<B: Backend>(self, width: usize, device: &B::Device) -> Norm<B> {
+        match self {
+            Self::Layer { params, eps } => Norm::layer(params, width, eps, device),
+            Self::Rms { scale, eps } => Norm {
+                gamma: match scale {
+                    RmsScale::Scale => Some(Initializer::Ones.init([width], device)),
+                    RmsScale::OnePlus => Some(Initializer::Zeros.init([width], device)),
+                    RmsScale::None => None,
+                },
+                beta: None,
+                kind: Kind::Rms,
+                eps,
+                offset: f64::from(u8::from(scale == RmsScale::OnePlus)),
+            },
+        }
+    }
+
+    /// The cost of the norm of `width` features.
+    pub fn cost(self, width: usize) -> Cost {
+        match self {
+            Self::Layer { params, .. } => params.cost(width),
+            Self::Rms { scale, .. } => Cost::vector(match scale {
+                RmsScale::None => 0,
+                RmsScale::Scale | RmsScale::OnePlus => width,
+            }),
+        }
+    }
+}
+
 /// Normalisation over the last axis: (x − mean) / √(variance + ε) · γ + β (Ba et al., "Layer
 /// normalization", 2016), or x / √(mean square + ε) · γ (Zhang and Sennrich, "Root mean square layer
 /// normalization", 2019).
@@ -44,6 +106,8 @@ pub struct Norm<B: Backend> {
     kind: Kind,
     /// ε.
     eps: f64,
+    /// A number that is added to γ.
+    offset: f64,
 }
 
 /// The divisor of a norm.
@@ -67,6 +131,7 @@ impl<B: Backend> Norm<B> {
             beta: shift.then(|| Initializer::Zeros.init([width], device)),
             kind: Kind::Layer,
             eps,
+            offset: 0.0,
         }
     }
 
@@ -77,15 +142,14 @@ impl<B: Backend> Norm<B> {
             beta: None,
             kind: Kind::Identity,
             eps: 0.0,
+            offset: 0.0,
         }
     }
 
     /// RMS norm over `width` features, with a scale.
     pub fn rms(width: usize, eps: f64, device: &B::Device) -> Self {
-        Self {
-            kind: Kind::Rms,
-            ..Self::layer(NormParams::Scale, width, eps, device)
-        }
+        let scale = RmsScale::Scale;
+        NormDesign::Rms { scale, eps }.build(width, device)
     }
 
     /// Normalises the last axis of `[…, width]`.
@@ -93,22 +157,31 @@ impl<B: Backend> Norm<B> {
         if self.kind == Kind::Identity {
             return x;
         }
-        let [gamma, beta] = [&self.gamma, &self.beta].map(|p| p.as_ref().map(Param::val));
-        kernels::norm(self.kernel(), widen(x), gamma, beta)
+        let beta = self.beta.as_ref().map(Param::val);
+        kernels::norm(self.kernel(), widen(x), self.gamma(), beta)
             .unwrap_or_else(|x| self.plain(plain("norm", x)))
     }
 
     /// Normalises x `[batch, time, n · d_in]`, then multiplies each group of `d_in` features by w `[d_in, d_out]`:
     /// `[batch, time, n · d_out]`.
     pub fn product(&self, x: Tensor<B, 3>, w: Tensor<B, 2>) -> Tensor<B, 3> {
-        let (x, w) = match (&self.gamma, &self.beta) {
-            (Some(gamma), None) => match kernels::norm_product(self.kernel(), x, gamma.val(), w) {
+        let (x, w) = match (self.gamma(), &self.beta) {
+            (Some(gamma), None) => match kernels::norm_product(self.kernel(), x, gamma, w) {
                 Ok(y) => return y,
                 Err(inputs) => inputs,
             },
             _ => (x, w),
         };
         product_of_parts(self.forward(x), w)
+    }
+
+    /// The factor of each feature, `[width]`.
+    fn gamma(&self) -> Option<Tensor<B, 1>> {
+        let gamma = self.gamma.as_ref().map(Param::val);
+        match self.offset == 0.0 {
+            true => gamma,
+            false => gamma.map(|gamma| gamma + self.offset),
+        }
     }
 
     fn kernel(&self) -> kernels::Norm {
@@ -128,8 +201,8 @@ impl<B: Backend> Norm<B> {
                 x / (mean_square + self.eps).sqrt()
             }
         };
-        let x = match &self.gamma {
-            Some(gamma) => x * gamma.val().unsqueeze(),
+        let x = match self.gamma() {
+            Some(gamma) => x * gamma.unsqueeze(),
             None => x,
         };
         match &self.beta {
@@ -144,4 +217,65 @@ pub fn standardise<B: Backend, const D: usize>(x: Tensor<B, D>, eps: f64) -> Ten
     let x = x.clone() - x.mean_dim(D - 1);
     let variance = (x.clone() * x.clone()).mean_dim(D - 1);
     x / (variance + eps).sqrt()
+}
+
+/// The places of norms around a branch f.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NormPlaces {
+    /// f(norm(x)) (GPT-2, Llama).
+    #[default]
+    Before,
+    /// norm(f(x)) (OLMo 2).
+    Behind,
+    /// norm(f(norm(x))) (Gemma 2; Kim et al., "Peri-LN", 2025).
+    Both,
+}
+
+/// The norms around a branch.
+#[derive(Module, Debug)]
+pub struct Norms<B: Backend> {
+    before: Norm<B>,
+    behind: Norm<B>,
+}
+
+impl NormPlaces {
+    /// Whether a norm is before a branch, and whether one is behind it.
+    fn here(self, pre_norm: bool) -> [bool; 2] {
+        [self != Self::Behind && pre_norm, self != Self::Before]
+    }
+
+    /// The cost of the norms around a branch on a stream of `width` features. Without `pre_norm`, no norm is before the
+    /// branch.
+    pub fn cost(self, norm: NormDesign, width: usize, pre_norm: bool) -> Cost {
+        let count = self.here(pre_norm).iter().filter(|here| **here).count();
+        norm.cost(width) * count
+    }
+
+    /// Builds the norms around a branch on a stream of `width` features. Without `pre_norm`, no norm is before the
+    /// branch.
+    pub fn build<B: Backend>(
+        self,
+        norm: NormDesign,
+        width: usize,
+        pre_norm: bool,
+        device: &B::Device,
+    ) -> Norms<B> {
+        let [before, behind] = self.here(pre_norm).map(|here| match here {
+            true => norm.build(width, device),
+            false => Norm::identity(),
+        });
+        Norms { before, behind }
+    }
+}
+
+impl<B: Backend> Norms<B> {
+    /// The norm before f.
+    pub fn before(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.before.forward(x)
+    }
+
+    /// The norm behind f.
+    pub fn behind(&self, y: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.behind.forward(y)
+    }
 }

@@ -1,0 +1,169 @@
+//! Rotary positions.
+
+use std::f64::consts::TAU;
+
+use burn::tensor::{Tensor, TensorData, backend::Backend};
+use serde::{Deserialize, Serialize};
+
+use crate::{ConfigError, Seen, check};
+
+/// Rotary positions (Su et al., "RoFormer", 2021): pairs of coordinates of each query and key turn by the angle
+/// position · base^(−2c/n) for pair c of n/2.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rotary {
+    /// Base of the angles.
+    pub base: f64,
+    /// The share of each head's coordinates that turn, from the first on; 0 for no positions.
+    pub share: f64,
+    /// The coordinates that form a pair.
+    pub pairs: Pairs,
+    /// Slower turning for long contexts.
+    pub scaling: Option<RotaryScaling>,
+    /// Whether pairs turn by minus the angle (nanochat).
+    pub backwards: bool,
+}
+
+/// The coordinates that form pair c of n/2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pairs {
+    /// c and c + n/2 (GPT-NeoX, `transformers`).
+    #[default]
+    Halves,
+    /// 2c and 2c + 1 (the paper; Meta's code of Llama).
+    Neighbours,
+}
+
+/// The frequencies of Llama 3.1: a wave longer than `original / low` positions becomes `factor` times as long, a wave
+/// shorter than `original / high` stays as it is, and between the two the frequency changes linearly in
+/// original / wavelength.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RotaryScaling {
+    /// The factor of the longest waves.
+    pub factor: f64,
+    /// The number of waves in the original context below which waves have the whole factor.
+    pub low: f64,
+    /// The number of waves in the original context above which waves stay as they are.
+    pub high: f64,
+    /// The original number of positions.
+    pub original: usize,
+}
+
+impl Default for Rotary {
+    /// Rotary positions of Llama 2.
+    fn default() -> Self {
+        Self {
+            base: 10_000.0,
+            share: 1.0,
+            pairs: Pairs::Halves,
+            scaling: None,
+            backwards: false,
+        }
+    }
+}
+
+impl Rotary {
+    /// Number of coordinates of a head of width `d` that turn.
+    pub fn rotated(&self, d: usize) -> usize {
+        (d as f64 * self.share) as usize
+    }
+
+    /// Checks all fields for heads of width `d`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names the first invalid field.
+    pub fn validate(&self, d: usize) -> Result<(), ConfigError> {
+        check::positive("base", self.base)?;
+        if !(0.0..=1.0).contains(&self.share) {
+            let problem = format!("is {}; it must be from 0 to 1", self.share);
+            return Err(ConfigError::new("share", problem));
+        }
+        let rotated = self.rotated(d);
+        if !rotated.is_multiple_of(2) {
+            let problem = format!(
+                "is {}, so {rotated} of the {d} coordinates of a head turn; coordinates turn in pairs",
+                self.share
+            );
+            return Err(ConfigError::new("share", problem));
+        }
+        if let Some(scaling) = &self.scaling {
+            scaling
+                .validate()
+                .map_err(|error| error.within("scaling"))?;
+        }
+        Ok(())
+    }
+
+    /// Angle per position of each pair, `n / 2` numbers for n turning coordinates.
+    pub fn frequencies(&self, n: usize) -> Vec<f64> {
+        let frequency = |c: usize| self.base.powf(-2.0 * c as f64 / n as f64);
+        let scaled = |f| self.scaling.map_or(f, |scaling| scaling.of(f));
+        let sign = if self.backwards { -1.0 } else { 1.0 };
+        (0..n / 2).map(|c| sign * scaled(frequency(c))).collect()
+    }
+
+    /// Turns the pairs of x `[batch, heads, time, d]`, at the positions after `seen`.
+    pub fn turn<B: Backend>(&self, x: Tensor<B, 4>, seen: &Seen) -> Tensor<B, 4> {
+        let [batch, heads, time, d] = x.dims();
+        let n = self.rotated(d);
+        if n == 0 {
+            return x;
+        }
+        let (half, device) = (n / 2, x.device());
+        let frequencies = TensorData::new(self.frequencies(n), [1, 1, 1, half]);
+        let positions = seen.next::<B>(time, &device).float();
+        let rows = positions.dims()[0];
+        let positions = positions.reshape([rows, 1, time, 1]);
+        let angle = positions * Tensor::from_data(frequencies, &device);
+        let (cos, sin) = (angle.clone().cos(), angle.sin());
+        let turned = |a: Tensor<B, 4>, b: Tensor<B, 4>| {
+            [
+                a.clone() * cos.clone() - b.clone() * sin.clone(),
+                b * cos.clone() + a * sin.clone(),
+            ]
+        };
+        let part = |from, count| x.clone().narrow(3, from, count);
+        let mut parts = match self.pairs {
+            Pairs::Halves => turned(part(0, half), part(half, half)).to_vec(),
+            Pairs::Neighbours => {
+                let shape = [batch, heads, time * half, 2];
+                let pairs = part(0, n).reshape(shape);
+                let [a, b] = [0, 1].map(|i| pairs.clone().narrow(3, i, 1));
+                let flat = [batch, heads, time, half];
+                let turned = turned(a.reshape(flat), b.reshape(flat));
+                let column = [batch, heads, time * half, 1];
+                let turned = turned.map(|x| x.reshape(column)).to_vec();
+                vec![Tensor::cat(turned, 3).reshape([batch, heads, time, n])]
+            }
+        };
+        if d > n {
+            parts.push(part(n, d - n));
+        }
+        match parts.len() {
+            1 => parts.remove(0),
+            _ => Tensor::cat(parts, 3),
+        }
+    }
+}
+
+impl RotaryScaling {
+    fn validate(&self) -> Result<(), ConfigError> {
+        check::positive("factor", self.factor)?;
+        check::positive("low", self.low)?;
+        check::finite("high", self.high)?;
+        if self.high <= self.low {
+            let problem = format!("is {}; it must be above `low`, {}", self.high, self.low);
+            return Err(ConfigError::new("high", problem));
+        }
+        check::size("original", self.original)
+    }
+
+    /// The frequency in place of `f`.
+    fn of(&self, f: f64) -> f64 {
+        let waves = self.original as f64 * f / TAU;
+        let kept = ((waves - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
+        (1.0 - kept) * f / self.factor + kept * f
+    }
+}

@@ -1,0 +1,164 @@
+//! The attention branch.
+
+use burn::module::Module;
+use burn::nn::{Dropout, DropoutConfig};
+use burn::tensor::activation::sigmoid;
+use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_core::ops::attention::{DotAttention, KvCache, merge_heads, split_heads};
+use residual_zoo_core::{Branch, Frame, Linear, Norm, Norms, Rotary, linear, widen};
+
+use crate::{Biases, Canon, Gate, LlamaConfig, Past, QkNorm};
+
+/// f(x) = attention(norm(x)). Each of K key heads serves H / K query heads.
+#[derive(Module, Debug)]
+pub struct Attention<B: Backend> {
+    norms: Norms<B>,
+    canon_a: Option<Canon<B>>,
+    /// `[width, H · d]`.
+    q: Linear<B>,
+    /// `[width, K · d]`.
+    k: Linear<B>,
+    /// `[width, K · d]`.
+    v: Linear<B>,
+    q_norm: Norm<B>,
+    k_norm: Norm<B>,
+    canon_b: Option<Canon<B>>,
+    /// `[width, H]`, or `[width, H · d]`.
+    gate: Option<Linear<B>>,
+    /// `[H · d, width]`.
+    proj: Linear<B>,
+    rotary: Rotary,
+    heads: DotAttention,
+    dropout: Dropout,
+    n_head: usize,
+    n_kv_head: usize,
+    /// Whether the norms of q and k are over all heads.
+    norm_of_all: bool,
+    norm_late: bool,
+    /// The multiplier of q and k.
+    qk_scale: f64,
+}
+
+impl<B: Backend> Attention<B> {
+    pub(crate) fn new(
+        config: &LlamaConfig,
+        layer: usize,
+        frame: &Frame,
+        device: &B::Device,
+    ) -> Self {
+        let &LlamaConfig { width, n_head, .. } = config;
+        let (n_kv_head, d) = (config.n_kv_head(), config.head_dim());
+        let (of_q, of_kv, std) = (n_head * d, n_kv_head * d, config.std());
+        let read = |d_out, bias, std| linear(width, d_out, bias, std, device);
+        let norm = |features| match config.qk_norm_over(features) {
+            Some(features) => config.qk_norm_design().build(features, device),
+            None => Norm::identity(),
+        };
+        let unit = match config.qk_norm {
+            // x / |x| is the RMS norm divided by √d.
+            Some(QkNorm::Unit) => (d as f64).powf(-0.5),
+            _ => 1.0,
+        };
+        let scale = config.attention_scale.unwrap_or((d as f64).powf(-0.5));
+        Self {
+            norms: config.norms(frame, device),
+            canon_a: config.canon_at('A', width, device),
+            q: read(of_q, config.bias != Biases::None, std),
+            k: read(of_kv, config.bias != Biases::None, std),
+            v: read(of_kv, config.bias == Biases::Qkv, std * frame.inner),
+            q_norm: norm(of_q),
+            k_norm: norm(of_kv),
+            canon_b: config.canon_at('B', of_q + 2 * of_kv, device),
+            gate: config.gate.map(|gate| match gate {
+                Gate::PerHead => read(n_head, config.bias == Biases::Qkv, std),
+                Gate::PerCoordinate => read(of_q, config.bias == Biases::Qkv, std),
+            }),
+            proj: linear(of_q, width, config.proj_bias, std * frame.output, device),
+            rotary: config.rotary,
+            heads: DotAttention {
+                causal: frame.causal(),
+                cap: config.attention_cap,
+                window: config.window(layer),
+                dropout: config.dropout,
+                ..DotAttention::new(scale, config.context)
+            },
+            dropout: DropoutConfig::new(config.dropout).init(),
+            n_head,
+            n_kv_head,
+            norm_of_all: config.qk_norm == Some(QkNorm::All),
+            norm_late: config.qk_norm_late,
+            qk_scale: config.qk_scale * unit,
+        }
+    }
+
+    /// Computes q of H heads, and k and v of K heads, from u = norm(x).
+    fn qkv(
+        &self,
+        u: Tensor<B, 3>,
+        kv: &Option<&mut KvCache<B>>,
+        past: Option<&mut Past<B>>,
+    ) -> [Tensor<B, 4>; 3] {
+        let [mut q, mut k, mut v] = [&self.q, &self.k, &self.v].map(|w| w.forward(u.clone()));
+        if self.norm_of_all {
+            (q, k) = (self.q_norm.forward(q), self.k_norm.forward(k));
+        }
+        if let Some(canon) = &self.canon_b {
+            let [of_q, of_kv] = [q.dims()[2], k.dims()[2]];
+            let all = canon.forward(Tensor::cat(vec![widen(q), widen(k), widen(v)], 2), past);
+            let part = |from, count| all.clone().narrow(2, from, count);
+            (q, k) = (part(0, of_q), part(of_q, of_kv));
+            v = part(of_q + of_kv, of_kv);
+        }
+        let q = split_heads(q, self.n_head);
+        let [k, v] = [k, v].map(|x| split_heads(x, self.n_kv_head));
+        let seen = KvCache::seen(kv);
+        let turned = |x, norm: &Norm<B>| {
+            let x = match self.norm_of_all {
+                true => self.rotary.turn(x, &seen),
+                false if self.norm_late => norm.forward(self.rotary.turn(x, &seen)),
+                false => self.rotary.turn(norm.forward(x), &seen),
+            };
+            match self.qk_scale == 1.0 {
+                true => x,
+                false => x * self.qk_scale,
+            }
+        };
+        [turned(q, &self.q_norm), turned(k, &self.k_norm), v]
+    }
+}
+
+impl<B: Backend> Branch<B> for Attention<B> {
+    /// Keys and values, and the cached inputs of Canon A and B.
+    type Cache = (KvCache<B>, (Past<B>, Past<B>));
+
+    fn new_cache(&self) -> Self::Cache {
+        (self.heads.new_cache(), Default::default())
+    }
+
+    fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
+        self.with_values(x, &mut |v| v, cache)
+    }
+
+    fn with_values(
+        &self,
+        x: Tensor<B, 3>,
+        change: &mut dyn FnMut(Tensor<B, 4>) -> Tensor<B, 4>,
+        cache: Option<&mut Self::Cache>,
+    ) -> Tensor<B, 3> {
+        let (kv, past) = cache.map(|(kv, past)| (kv, past)).unzip();
+        let (a, b) = past.map(|(a, b)| (a, b)).unzip();
+        let u = match &self.canon_a {
+            Some(canon) => canon.forward(self.norms.before(x), a),
+            None => self.norms.before(x),
+        };
+        let [q, k, v] = self.qkv(u.clone(), &kv, b);
+        let mut y = self.heads.forward([q, k, change(v)], kv);
+        if let Some(gate) = &self.gate {
+            let gate = sigmoid(widen(gate.forward(u)));
+            // One number per head, or one per coordinate.
+            y = widen(y) * split_heads(gate, self.n_head);
+        }
+        let y = self.norms.behind(self.proj.forward(merge_heads(y)));
+        self.dropout.forward(y)
+    }
+}

@@ -1,0 +1,43 @@
+//! A modern decoder, the second baseline of the zoo. Its switches give the models of Llama, Qwen, OLMo, Gemma and
+//! nanochat ([`presets`]), and options of their branches: Canon layers and gated attention.
+//!
+//! ```text
+//! x_0     = wte[ids]
+//! x_{i+1} = x_i + attention(norm(x_i))
+//! x_{i+2} = x_{i+1} + mlp(norm(x_{i+1}))
+//! logits  = norm(x_{2L}) · lm_head
+//!
+//! norm(x) = x / √(mean x² + ε) · γ
+//! mlp(u)  = (silu(u · W_gate) ⊙ (u · W_fc)) · W_proj
+//! ```
+//!
+//! Attention rotates queries and keys by their positions, and each key head serves a group of query heads. Papers:
+//! Touvron et al., "LLaMA: open and efficient foundation language models", 2023; Shazeer, "GLU variants improve
+//! transformer", 2020; Ainslie et al., "GQA", 2023.
+
+#![forbid(unsafe_code)]
+
+mod attention;
+mod canon;
+mod config;
+mod mlp;
+pub mod presets;
+
+pub use attention::Attention;
+pub use canon::{Canon, Past};
+pub use config::{Biases, CanonConfig, Gate, Init, LlamaConfig, QkNorm};
+pub use mlp::Mlp;
+
+use residual_zoo_core::{Decoder, Layer, Plain, Stack, TokenEmbeddings};
+
+/// One layer with connections of type `C`.
+pub type Block<B, C = Plain> = Layer<B, Attention<B>, Mlp<B>, C>;
+
+/// The decoder with plain connections.
+pub type Llama<B> = Decoder<B, TokenEmbeddings<B>, Stack<B, Block<B>>>;
+
+/// The branches and the embeddings in PyTorch, for export to Hugging Face.
+pub const MODELING: &str = include_str!("../modeling.py");
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+use burn::backend::{Autodiff, Flex};
+use residual_zoo_core::{
+    Activation, Architecture, NormPlaces, Pairs, PlainModel, RmsScale, Rotary, RotaryScaling,
+    contract,
+};
+
+use crate::{Biases, CanonConfig, Gate, Init, LlamaConfig, QkNorm, presets};
+
+fn small() -> LlamaConfig {
+    LlamaConfig {
+        n_layer: 2,
+        n_head: 6,
+        n_kv_head: Some(2),
+        width: 60,
+        d_ff: Some(44),
+        context: 64,
+        ..LlamaConfig::default()
+    }
+}
+
+fn check(config: LlamaConfig) {
+    contract::check::<Autodiff<Flex>, _>(&PlainModel(config), &Default::default());
+}
+
+#[test]
+fn keeps_the_contract() {
+    check(small());
+}
+
+#[test]
+fn keeps_the_contract_as_gemma_with_canon_layers_and_gates() {
+    check(LlamaConfig {
+        head_dim: Some(12),
+        norm: RmsScale::OnePlus,
+        norm_places: NormPlaces::Both,
+        activation: Activation::GeluTanh,
+        attention_cap: Some(2.0),
+        logit_cap: Some(3.0),
+        windows: vec![Some(7), None],
+        scaled_embedding: true,
+        tied: true,
+        gate: Some(Gate::PerHead),
+        canon: Some(CanonConfig::default()),
+        ..small()
+    });
+}
+
+#[test]
+fn keeps_the_contract_as_olmo_with_neighbours_as_pairs() {
+    check(LlamaConfig {
+        norm_places: NormPlaces::Behind,
+        qk_norm: Some(QkNorm::All),
+        rotary: Rotary {
+            pairs: Pairs::Neighbours,
+            share: 0.5,
+            scaling: Some(RotaryScaling {
+                factor: 4.0,
+                low: 1.0,
+                high: 4.0,
+                original: 60,
+            }),
+            ..Rotary::default()
+        },
+        head_dim: Some(12),
+        bias: Biases::Qkv,
+        proj_bias: true,
+        mlp_bias: true,
+        gate: Some(Gate::PerCoordinate),
+        canon: Some(CanonConfig {
+            places: "BD".into(),
+            kernel: 3,
+            residual: false,
+        }),
+        ..small()
+    });
+}
+
+#[test]
+fn keeps_the_contract_as_nanochat() {
+    check(LlamaConfig {
+        norm: RmsScale::None,
+        activation: Activation::SquaredRelu,
+        gated: false,
+        qk_norm: Some(QkNorm::Heads),
+        qk_norm_late: true,
+        qk_scale: 1.2,
+        logit_cap: Some(15.0),
+        normed_embedding: true,
+        bias: Biases::Qk,
+        ..small()
+    });
+}
+
+#[test]
+fn presets_have_the_published_sizes() {
+    let sizes = [
+        6_738_415_616,
+        13_015_864_320,
+        8_030_261_248,
+        1_235_814_400,
+        3_212_749_824,
+        494_032_768,
+        1_543_714_304,
+        7_615_616_512,
+        596_049_920,
+        1_720_574_976,
+        4_022_468_096,
+        8_190_735_360,
+        1_484_916_736,
+        7_298_617_344,
+        13_716_198_400,
+        2_614_341_888,
+        9_241_705_984,
+        560_988_160,
+    ];
+    assert_eq!(presets::all().count(), sizes.len());
+    for (preset, size) in presets::all().zip(sizes) {
+        preset.config.validate().unwrap();
+        let params = preset.config.cost(preset.vocab).params;
+        assert_eq!(params.total(), size, "{}", preset.name);
+        assert_eq!(presets::named(preset.name), Some(preset));
+    }
+    assert_eq!(presets::named("llama"), None);
+}
+
+#[test]
+fn invalid_fields_are_named() {
+    let field = |config: LlamaConfig| config.validate().unwrap_err().to_string();
+    let refuses = |config, expected: &str| {
+        let error = field(config);
+        assert!(error.contains(expected), "{error}");
+    };
+    let kv = |n| LlamaConfig {
+        n_kv_head: Some(n),
+        ..small()
+    };
+    refuses(
+        kv(4),
+        "`n_kv_head`: 4 does not divide `n_head` = 6; the next smaller divisor is 3",
+    );
+    refuses(kv(0), "`n_kv_head` is 0");
+    let heads = LlamaConfig {
+        n_head: 7,
+        n_kv_head: None,
+        ..small()
+    };
+    refuses(heads, "`n_head`: 7 does not divide `width` = 60");
+    let windows = LlamaConfig {
+        windows: vec![None, Some(0)],
+        ..small()
+    };
+    refuses(windows, "`windows.1` is 0; it must be at least 1");
+    let share = |share| LlamaConfig {
+        rotary: Rotary {
+            share,
+            ..Rotary::default()
+        },
+        ..small()
+    };
+    refuses(
+        share(0.31),
+        "`rotary.share` is 0.31, so 3 of the 10 coordinates of a head turn",
+    );
+    refuses(share(1.5), "`rotary.share` is 1.5; it must be from 0 to 1");
+    refuses(share(f64::NAN), "`rotary.share` is NaN");
+    let late = LlamaConfig {
+        qk_norm_late: true,
+        ..small()
+    };
+    refuses(late, "`qk_norm_late` is true, which needs `qk_norm: Heads`");
+    let canon = |places: &str| LlamaConfig {
+        canon: Some(CanonConfig {
+            places: places.into(),
+            ..CanonConfig::default()
+        }),
+        ..small()
+    };
+    for places in ["", "AE", "ABA"] {
+        refuses(canon(places), "`canon.places` is");
+    }
+    let cap = LlamaConfig {
+        logit_cap: Some(0.0),
+        ..small()
+    };
+    refuses(cap, "`logit_cap` is 0.0; it must be above 0");
+    let init = LlamaConfig {
+        init: Some(Init::Fixed(-1.0)),
+        ..small()
+    };
+    refuses(init, "`init`");
+}
+
+#[test]
+fn a_gated_feed_forward_network_has_as_many_parameters_as_one_of_four_widths() {
+    let d_ff = |width, gated| {
+        LlamaConfig {
+            width,
+            gated,
+            d_ff: None,
+            ..small()
+        }
+        .d_ff()
+    };
+    assert_eq!(d_ff(60, false), 240);
+    assert_eq!(d_ff(60, true), 160);
+    assert_eq!(d_ff(768, true), 2048);
+}
