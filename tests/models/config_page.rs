@@ -28,7 +28,7 @@ use residual_zoo_testing::root;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use syn::{Attribute, Fields, GenericArgument, Item, PathArguments, Type};
+use syn::{Attribute, Fields, GenericArgument, Item, PathArguments, Type, Variant};
 
 use crate::documentation::files;
 
@@ -257,7 +257,7 @@ impl Page {
                         writeln!(self.text, "| {content} | {about} |").unwrap();
                         continue;
                     }
-                    let initial = variant.attrs.iter().any(|a| a.path().is_ident("default"));
+                    let initial = is_default(variant);
                     let initial = if initial { " (default)" } else { "" };
                     writeln!(self.text, "| `{name}`{content}{initial} | {about} |").unwrap();
                 }
@@ -304,16 +304,33 @@ impl Page {
             let field_name = field.ident.as_ref().unwrap().to_string();
             let ty = self.type_of(&field.ty);
             let is_optional = all || has_serde(&field.attrs, "default");
-            let default = match self.defaults.get(name) {
+            let default = match self.defaults.get(name).map(|all| all.get(&field_name)) {
                 _ if !is_optional => "required".into(),
-                Some(defaults) if defaults[&field_name].is_object() => "all defaults".into(),
-                Some(defaults) => format!("`{}`", ron(&defaults[&field_name])),
                 None => "all defaults".into(),
+                Some(Some(value)) if is_config(value) => "all defaults".into(),
+                Some(Some(value)) => format!("`{}`", ron(value)),
+                Some(None) => format!("`{}`", self.omitted(&field.ty)),
             };
             let about = doc(&field.attrs);
             writeln!(self.text, "| `{field_name}` | {ty} | {default} | {about} |").unwrap();
         }
         self.text += "\n";
+    }
+
+    /// The default of a field that serde omits if it has its default.
+    fn omitted(&self, ty: &Type) -> String {
+        let Type::Path(path) = ty else {
+            panic!("a field that is not a path");
+        };
+        let name = path.path.segments.last().unwrap().ident.to_string();
+        match self.types.get(&name) {
+            Some(Item::Enum(item)) => {
+                let initial = item.variants.iter().find(|variant| is_default(variant));
+                initial.expect("a default variant").ident.to_string()
+            }
+            _ if name == "bool" => "false".into(),
+            _ => "None".into(),
+        }
     }
 
     /// The content of a variant.
@@ -387,11 +404,23 @@ fn has_serde(attributes: &[Attribute], word: &str) -> bool {
     })
 }
 
+/// Whether this is the default variant of an enum.
+fn is_default(variant: &Variant) -> bool {
+    variant.attrs.iter().any(|a| a.path().is_ident("default"))
+}
+
+/// Whether a value is a struct. The only field of an enum's value has the name of a variant, and an empty map has none.
+fn is_config(value: &Value) -> bool {
+    let first = value.as_object().and_then(|fields| fields.keys().next());
+    first.is_some_and(|name| !name.starts_with(char::is_uppercase))
+}
+
 /// A value as RON writes it.
 fn ron(value: &Value) -> String {
     match value {
         Value::Null => "None".into(),
         Value::String(text) if text.starts_with(char::is_uppercase) => text.clone(),
+        Value::Object(fields) if fields.is_empty() => "{}".into(),
         Value::Object(fields) => {
             let variant = fields.iter().next();
             let variant = variant.filter(|(name, _)| name.starts_with(char::is_uppercase));

@@ -550,7 +550,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for LargestGradient<'_> {
     }
 }
 
-/// The largest difference between two gradients of each parameter, as a share of its largest entry.
+/// The largest difference between two gradients of each parameter, as a share of the first gradient's largest entry.
 struct LargestDifference<'a> {
     pair: [&'a GradientsParams; 2],
     found: Vec<f64>,

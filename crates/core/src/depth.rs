@@ -48,7 +48,7 @@ pub enum DepthError {
     /// The model opened no stream.
     #[error("the model opens no stream")]
     Nothing,
-    /// Passes opened different streams.
+    /// Two passes opened different streams, because the streams of the model depend on its input.
     #[error("its streams depend on the input")]
     Other,
 }

@@ -203,7 +203,7 @@ pub fn add_positions<B: Backend>(x: Tensor<B, 3>, positions: Tensor<B, 3>) -> Te
     if positions.dims()[0] > 1 {
         return x + positions;
     }
-    // Flex adds one row to all rows of a matrix ten times as fast as it adds one matrix to several.
+    // Flex adds one row to all rows of a matrix ten times as fast as it adds one matrix to several matrices.
     let x = x.reshape([batch, time * width]) + positions.reshape([1, time * width]);
     x.reshape([batch, time, width])
 }

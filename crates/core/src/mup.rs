@@ -15,23 +15,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ConfigError, check};
 
-/// μP: settings that are tuned on a base model hold for wider models. Tables start with the standard deviation σ,
-/// hidden weights with σ / √fan_in, and a separate unembedding with 0. The learning rate of hidden weights falls as 1 /
-/// fan_in.
+/// μP: settings that are tuned on a base model hold for wider models. The initial standard deviation is σ for tables,
+/// σ / √fan_in for hidden weights and 0 for a separate unembedding, where fan_in is the number of features that a
+/// weight reads. The learning rate of hidden weights falls as 1 / fan_in.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mup<S> {
     /// The sizes of the base model, for which the learning rate is tuned.
     pub base: S,
-    /// σ.
+    /// σ, the initial standard deviation of tables.
     pub init_std: f64,
     /// The multiplier of x_0.
     #[serde(default = "one")]
     pub input: f64,
-    /// The multiplier of attention scores, times √(base d) / d.
+    /// A multiplier of attention scores, besides √(base d) / d, where d is the width of a head.
     #[serde(default = "one")]
     pub attention: f64,
-    /// The multiplier of logits, times base fan_in / fan_in.
+    /// A multiplier of logits, besides base fan_in / fan_in.
     #[serde(default = "one")]
     pub output: f64,
 }

@@ -1,10 +1,11 @@
 //! Activation recomputation: a layer keeps only its inputs, and runs again in the backward pass (Chen et al.,
 //! "Training deep nets with sublinear memory cost", 2016).
 //!
-//! [`record`] cuts a forward pass into parts: the embeddings, then updates of the stream or layers. Each [part](run)
-//! runs without a graph, and its outputs are leaves of the graph after it. [`Recording::add_gradients`] goes back from
-//! the loss to these leaves. Then it runs the parts again with a graph, from the last to the first. Each part passes
-//! the gradients of its outputs on to its inputs and parameters. The second run of a part repeats its dropout.
+//! [`record`] cuts a forward pass into parts: the embeddings, then layers, groups of layers or single updates of the
+//! stream. Each [part](run) runs without a graph, and its outputs are leaves of the graph after it.
+//! [`Recording::add_gradients`] goes back from the loss to these leaves. Then it runs the parts again with a graph,
+//! from the last to the first. Each part passes the gradients of its outputs on to its inputs and parameters. The
+//! second run of a part repeats its dropout.
 //!
 //! Only one graph exists at a time. In Burn 0.21, a backward pass can free the nodes of another graph that has the
 //! same parameter. `GraphLocator::merge_two` forgets where the first node of a graph is.
@@ -29,11 +30,12 @@ use crate::{Ends, Precision, ResidualBlock, Stream, close, open};
 /// The activations that are kept for the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Recompute {
-    /// The inputs of each layer, and all activations of the last layer. If the inputs of both updates of each layer
-    /// take less memory than the gradients, only these inputs. In a recurrence, the inputs of each pair of blocks.
+    /// Keeps the inputs of each layer, and all activations of the last layer. If the inputs of all sublayers take less
+    /// memory than the gradients, only these inputs are kept. In a recurrence, the inputs of each pair of blocks are
+    /// kept.
     Layers,
-    /// The inputs of every nth layer, as in `Every(2)`, and all activations of the last group of up to n layers. In a
-    /// recurrence, the same as `Layers`.
+    /// Keeps the inputs of every nth layer, as in `Every(2)`, and all activations of the last group of up to n layers.
+    /// In a recurrence, this is the same as `Layers`.
     Every(usize),
 }
 
@@ -64,7 +66,7 @@ struct Part<B: Backend> {
     outputs: Vec<Tensor<B, 3>>,
     /// Computes the outputs with a graph.
     again: Box<dyn FnOnce() -> Vec<Tensor<B, 3>>>,
-    /// `seeded` at the beginning of the part.
+    /// The value of `Recording::seeded` at the beginning of the part.
     seeded: u64,
 }
 

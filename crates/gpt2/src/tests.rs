@@ -66,8 +66,8 @@ fn flops_follow_palm_appendix_b() {
     assert_eq!(cost.training_flops(), 6 * n + attention);
 }
 
-/// Checks the standard deviation of every parameter: `weights`, and half of it for projections back to the stream in
-/// two layers.
+/// Checks the standard deviation of every parameter of a model of two layers: `weights`, and half of it for projections
+/// back to the stream.
 fn assert_initial_stds(config: &Gpt2Config, weights: f64) {
     let device = Default::default();
     Flex::seed(&device, 1);

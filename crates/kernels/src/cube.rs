@@ -134,7 +134,7 @@ fn vector<R: CubeRuntime>(x: &CubeTensor<R>) -> usize {
     tensor_vector_size_parallel(sizes, x.meta.shape(), x.meta.strides(), last)
 }
 
-/// How the units of a cube share a row.
+/// The division of a row among the units of a cube.
 #[derive(Clone, Copy)]
 struct RowCubes {
     /// Number of units of a cube, a power of two.
@@ -148,7 +148,8 @@ impl RowCubes {
     fn of<R: CubeRuntime>(x: &CubeTensor<R>) -> Self {
         let width = x.meta.shape()[1];
         let planes = has_planes(x);
-        // A cube has whole planes. Each step of a sum in shared memory waits for all units, so a row then has fewer.
+        // With planes, a cube has whole planes. Without planes, each step of a sum waits for all units of the cube, so
+        // a row has fewer units.
         let plane = x.client.properties().hardware.plane_size_max as usize;
         let units = match planes {
             true => width.next_power_of_two().min(UNITS).max(plane),
@@ -240,7 +241,7 @@ pub(crate) fn fits_on<B: Backend, R: CubeRuntime>(x: &Tensor<B, 1>) -> bool {
     cast::<_, CubeTensor<R>>(x.clone().into_primitive().tensor()).is_ok_and(|x| fits(&[x]))
 }
 
-/// Calls `kernel` with the tensors of a GPU backend. For operations without a gradient.
+/// Calls `kernel`, which has no gradient, with the tensors of a GPU backend.
 ///
 /// # Errors
 ///

@@ -29,7 +29,7 @@ static std::vector<at::Tensor> all(tensor *list, int count) {
 
 extern "C" {
 
-// The gradients of `leaves` for the gradient `grad` of `y`.
+// The gradients of `leaves`, from the gradient `grad` of `y`.
 char *zoo_gradients(tensor y, tensor grad, tensor *leaves, int count, tensor *out) {
   return guarded([&] {
     auto grads = torch::autograd::grad({*y}, all(leaves, count), {*grad});
@@ -73,32 +73,32 @@ char *zoo_sum_of_squares(tensor *parts, int count, tensor *out) {
   });
 }
 
-// Whether products and convolutions of f32 numbers on CUDA round their factors to TF32.
+// Sets whether products and convolutions of f32 numbers on CUDA round their factors to TF32.
 char *zoo_allow_tf32(int allow) {
   return guarded([&] {
-    // Without a GPU, PyTorch 2.9 would only warn of a newer interface.
+    // Without a GPU, this would only make PyTorch 2.9 warn that there is a newer interface.
     if (!at::hasCUDA()) return;
     at::globalContext().setAllowTF32CuBLAS(allow != 0);
     at::globalContext().setAllowTF32CuDNN(allow != 0);
   });
 }
 
-// Whether operations without a reproducible kernel fail, and the others take it.
+// Sets whether all operations use reproducible kernels. An operation without such a kernel then fails.
 char *zoo_deterministic(int on) {
   return guarded([&] {
-    // cuBLAS reads it before the first product, and PyTorch demands it.
+    // cuBLAS reads this variable before the first product, and PyTorch demands that it is set.
     if (on) setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
     at::globalContext().setDeterministicAlgorithms(on != 0, false);
     at::globalContext().setDeterministicCuDNN(on != 0);
   });
 }
 
-// The most bytes of tensors on a GPU since the last reset.
+// The peak memory of tensors on a GPU since the last reset, in bytes.
 char *zoo_peak_memory(int gpu, int64_t *bytes) {
   return guarded([&] { *bytes = at::accelerator::getDeviceStats(gpu).allocated_bytes[0].peak; });
 }
 
-// Returns free memory to the GPU, and restarts the search for the most bytes.
+// Returns free memory to the GPU, and restarts the measurement of the peak.
 char *zoo_reset_memory(int gpu) {
   return guarded([&] {
     at::accelerator::emptyCache();

@@ -133,7 +133,7 @@ pub struct LaurelConfig {
     /// Initial α, which the paper does not give. The initial β follows from the sum α + β; with `TwoSigmoids`, it
     /// equals the initial α. `None` means 1 with `DoubleSoftmax`, so that a new connection is the plain one, and 0.95
     /// with `TwoSigmoids`. It means ½ with `Softmax` and `Sigmoid`, which then halve the stream in each connection.
-    /// With `Raw`, α is initially 1.
+    /// With `One` and `Raw`, α and β are initially 1, and this field must be `None`.
     pub alpha: Option<f64>,
     /// Whether the correction passes through an RMS norm with a scale, as in the authors' Gemma 3n. The scale is
     /// initially zero, and B and γ are not. The norm explains why LR, PA and RW+LR exceed the formulas by D parameters

@@ -35,7 +35,7 @@ pub struct Composition<A: List> {
     pub layers: Vec<A>,
     /// The connection; `None` is the plain one.
     pub connection: Option<PlacedConnection<A::Connections>>,
-    /// The recurrence around each layer in turn. Each layer is one τ.
+    /// The recurrence around each layer; `None` for none. Each layer is a separate τ.
     pub recurrence: Option<RecurrentConfig>,
     /// The patches of images, if the model reads images instead of token ids. The layers then have no causal mask, and
     /// the `context` of the architecture does not matter.

@@ -16,7 +16,7 @@ pub enum BlockKind {
     /// Two convolutions of 3 × 3. The first has the stride.
     Basic,
     /// A convolution of 3 × 3 between two of 1 × 1. The 3 × 3 convolution has the stride, as in torchvision ("v1.5").
-    /// In the paper, the first convolution has it.
+    /// In the paper, the first 1 × 1 convolution has the stride.
     Bottleneck {
         /// Channels of the output, as a multiple of the channels of the 3 × 3 convolution.
         expansion: usize,
@@ -46,7 +46,7 @@ pub enum ShortcutKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResNetConfig {
-    /// The convolutions of a block; by default `Bottleneck(expansion: 4)`.
+    /// The convolutions of a block.
     pub block: BlockKind,
     /// Channels of the 3 × 3 convolutions in the blocks of each stage.
     pub widths: Vec<usize>,
@@ -215,8 +215,8 @@ impl ResNetConfig {
         }
     }
 
-    /// The stages of the model: for each, the first block, which may change the shape, and the other blocks, which are
-    /// alike, with their number.
+    /// Returns, for each stage: its first block, which may change the shape; a block that stands for the others, which
+    /// are alike; and the number of the others.
     fn stages(&self) -> Vec<(Place, Place, usize)> {
         let mut input = self.stem(0).output;
         let stages = self.widths.iter().zip(&self.depths).enumerate();

@@ -1,5 +1,5 @@
-//! Costs in the RMT paper: Table 7 as printed, and the sums of the items in Appendix A that the table summarises. Also
-//! the variance ratios of Table 2.
+//! Formulas of the RMT paper: the costs in Table 7 as printed, the sums of the items in Appendix A that the table
+//! summarises, and the variance ratios of Table 2.
 //!
 //! FLOPs are for a forward pass, per token in a sequence of N tokens: Table 7 divided by N. Appendix A counts 3 FLOPs
 //! per score for the softmax, and a table look-up as a product with a one-hot vector.
@@ -63,8 +63,8 @@ impl RmtShape {
         4 * (self.params_counted() + cache + self.context * self.d_k * self.d_v)
     }
 
-    /// Parameters of all keys, R D_k (6L + 3): six per layer, and one each for the tokens, the positions and the
-    /// unembedding (Appendix A.1).
+    /// Parameters of all keys, R D_k (6L + 3): six sets of R keys per layer, and one set each for the tokens, the
+    /// positions and the unembedding (Appendix A.1).
     pub fn key_params(&self) -> usize {
         self.rank * self.d_k * (6 * self.n_layer + 3)
     }

@@ -3,13 +3,14 @@
 //!
 //! ```text
 //! h_0 = A_mᵀ H    R = A_rᵀ H    H' = R + Bᵀ f(h_0)       A = [A_m | A_r] [n, n + 1],  B [n]
-//! dynamic:  A + s_α tanh(LN(H) W_α),  B + s_β tanh(LN(H) W_β)       row s from stream s
+//! dynamic:  A + s_α tanh(LN(H) W_α),  B + s_β tanh(LN(H) W_β)       row j from stream j
 //! ```
 //!
-//! Initially, B = 1, A_r = I, A_m is 1 for stream i mod n, W = 0 and s = 0.01. The streams then stay equal, and the
-//! model is the plain one, up to the ε of the final norm. Weight decay applies to the W, but not to A and B.
+//! Initially, B = 1, A_r = I, and A_m of residual i is 1 for stream i mod n and 0 for the others. All W are 0, and both
+//! s are 0.01. The streams then stay equal, and the model is the plain one, up to the ε of the final norm. Weight decay
+//! applies to all W, but not to A and B.
 //!
-//! The initial projections to the stream are divided by √n, or multiplied by it ([`RootN`]).
+//! The initial projections to the stream are divided by √n, multiplied by √n, or left as they are ([`RootN`]).
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::tanh;

@@ -32,8 +32,8 @@ pub enum MhcForm {
     #[default]
     Paper,
     /// The code, deepseek-ai/TileKernels. `res` is transposed, so Sinkhorn begins with rows. Its first step is a
-    /// softmax. ε is added to `pre`, to the softmax and to the divisors. The norm has no scale. The end is a weighted
-    /// sum with its own weights.
+    /// softmax. ε is added to `pre`, to the softmax and to the divisors. The norm has no scale. The end of the stream
+    /// is a weighted sum of the streams, with its own weights.
     Code,
 }
 
@@ -138,7 +138,7 @@ pub struct MhcEnds<B: Backend> {
     head: Option<Head<B>>,
 }
 
-/// Σ_s w_s H_s with w = σ(s r P + b) + ε.
+/// Σ_j w_j H_j with w = σ(s r P + b) + ε.
 #[derive(Module, Debug)]
 struct Head<B: Backend> {
     read: Read<B>,

@@ -40,7 +40,8 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
         );
     }
 
-    // Three random numbers can be almost equal. Then x − mean is mostly rounding, and no two forms agree. Eight are not.
+    // Three random numbers can be almost equal. Then x − mean is mostly rounding, and no two forms agree. Eight random
+    // numbers are not that close.
     for size in [[189, 60], [1, 60], [65_537, 8], [5, 700]] {
         for params in [
             NormParams::None,

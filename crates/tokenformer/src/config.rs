@@ -69,7 +69,7 @@ pub enum Init {
     Width,
     /// A given number instead of √(2 / (5 d)).
     Fixed(f64),
-    /// The authors' code: 0.02 for keys and tables, 2 / (L√d) for all values.
+    /// 0.02 for keys and tables, and 2 / (L√d) for all values, as in the authors' code.
     Code,
 }
 
@@ -90,7 +90,8 @@ pub struct TokenFormerConfig {
     pub n_ffn: Option<usize>,
     /// Θ.
     pub normalization: Normalization,
-    /// τ; [`tau`](Self::tau) gives the default. A grown model keeps the τ of the smaller model.
+    /// τ. `None` means √n for n pairs, as in eq. 5 and the authors' code, or n with `Softmax` and `GeluL1Norm`. A grown
+    /// model keeps the τ of the smaller model.
     pub tau: Option<Tau>,
     /// Numbers of pairs to add to `n_attn` and `n_ffn` for tuning (section 5). Only these pairs are trained; all other
     /// weights and τ are frozen. New keys are zero, so tuning starts from the function of the model. New values are
@@ -115,7 +116,8 @@ pub struct TokenFormerConfig {
     pub dropout: f64,
     /// ε of norms, added to the variance.
     pub norm_eps: f64,
-    /// The initial keys, values and tables, which the paper does not give.
+    /// The initial keys, values and tables, which the paper does not give. Besides `Width` and `Fixed`, `Code` has the
+    /// standard deviations of the authors' code: 0.02 for keys and tables, and 2 / (L√d) for all values.
     pub init: Init,
     /// μP, which replaces `init`. Keys read d features, and values n pairs.
     pub mup: Option<Mup<TokenFormerBase>>,

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 /// The operations that have run in their plain form; `None` while nobody records them.
 static PLAIN: Mutex<Option<BTreeSet<&'static str>>> = Mutex::new(None);
 
-/// Notes that `operation` runs in its plain form, and returns its inputs.
+/// Notes that `operation` runs in its plain form, and returns `inputs`.
 pub fn plain<T>(operation: &'static str, inputs: T) -> T {
     let mut recorded = PLAIN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(recorded) = recorded.as_mut() {

@@ -25,7 +25,8 @@ pub enum Precision {
     /// `F32`, with the factors of products rounded to 11 bits, on NVIDIA GPUs with tensor cores.
     Tf32,
     /// bfloat16, which has the range of `F32` and 8 bits of precision. Weights, moments, sums of gradients, norms,
-    /// softmax statistics, the loss and checkpoints stay `F32`, and so do validation and generation.
+    /// softmax statistics, the loss and checkpoints stay `F32`. Validation and samples of the run are in `F32` too; on
+    /// `cuda` without the zoo's kernels, their products are in `Tf32`.
     Bf16,
 }
 

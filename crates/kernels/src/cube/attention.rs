@@ -25,7 +25,7 @@ const GROUP: usize = 4;
 /// The score of a key that a query does not see.
 const NONE: f32 = -3.0e38;
 
-/// How the units of a cube share queries or keys.
+/// The division of queries or keys among the units of a cube.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Blocking {
     /// Size of a head.
@@ -39,7 +39,7 @@ struct Blocking {
 }
 
 impl Blocking {
-    /// For a unit that keeps `vectors` vectors of size `d` for each of its queries or keys.
+    /// Chooses the numbers for units that keep `vectors` vectors of size `d` for each of their queries or keys.
     fn of(d: usize, vectors: usize) -> Self {
         // About 200 numbers fit into the registers of a unit.
         let own = [4, 2].into_iter().find(|own| own * vectors * d <= 200);

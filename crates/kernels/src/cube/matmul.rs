@@ -1,7 +1,8 @@
 //! Matrix products by cubek, Burn's library of kernels.
 //!
-//! Burn itself takes the same kernel for every product: on tensor cores, which round f32 factors to TF32, if the device
-//! has them. Here, the run says whether factors keep all bits.
+//! Without the feature `autotune`, Burn itself takes the same kernel for every product. If the device has tensor cores,
+//! this kernel uses them, and they round f32 factors to TF32. Here, the precision of the run decides whether factors
+//! keep all bits.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -57,8 +58,8 @@ fn strategy<R: CubeRuntime>(a: &CubeTensor<R>, b: &CubeTensor<R>) -> Strategy {
     }
     let [m, k] = sides(a);
     let [_, n] = sides(b);
-    // This kernel gives wrong sums if k has an odd number of 32 (burn#5626). On an H100, it multiplies 8192 × 768 by
-    // 768 × 3072 in half the time of `Auto`.
+    // `DoubleTmaMma` gives wrong sums if k has an odd number of tiles of length 32 (burn#5626). On an H100, it
+    // multiplies 8192 × 768 by 768 × 3072 in half the time of `Auto`.
     let has_tma = a
         .client
         .properties()
@@ -77,8 +78,8 @@ fn sides<R: CubeRuntime>(x: &CubeTensor<R>) -> [usize; 2] {
     [shape[shape.len() - 2], shape[shape.len() - 1]]
 }
 
-/// Whether a GPU's tensor memory accelerator can copy tiles of x: rows or columns begin at multiples of 16 bytes, and
-/// all leading axes are like one, because cubek joins them with the stride of the last.
+/// Whether a GPU's tensor memory accelerator can copy tiles of x. Rows or columns must begin at multiples of 16 bytes.
+/// The leading axes must be equivalent to one axis, because cubek joins them with the stride of the last leading axis.
 fn is_aligned<R: CubeRuntime>(x: &CubeTensor<R>) -> bool {
     let strides = x.meta.strides();
     let (leading, own) = strides.split_at(strides.len() - 2);
@@ -110,8 +111,8 @@ pub(super) fn by<R: CubeRuntime>(
     Ok(out)
 }
 
-/// The kernels that may be the fastest on some device. Those with one stage come first: with two, cubek 0.2 gives wrong
-/// sums for some lengths (burn#5626).
+/// The kernels that may be the fastest on some device. Kernels with one stage come first, because cubek 0.2 gives wrong
+/// sums for some lengths with two stages (burn#5626).
 fn candidates() -> [Strategy; 12] {
     [
         Strategy::SimpleUnit(Default::default()),

@@ -90,7 +90,7 @@ fn forward<N: Size>(
     }
 }
 
-/// da, and the part of each row in dτ. With 1 / (norm + ε) and its derivative, as in the kernel for Flex.
+/// da, and the contribution of each row to dτ. As in the kernel for Flex, both use 1 / (norm + ε) and its derivative.
 #[cube(launch)]
 fn gradient<N: Size>(
     a: &Tensor<f32>,

@@ -109,7 +109,7 @@ template <class... A, void (*kernel)(A...)> struct Call<kernel> {
 struct Kernel {
   const char *name;
   void (*call)(void **);
-  // Whether its threads wait for each other.
+  // Whether the threads of the kernel wait for each other.
   bool waits;
 };
 

@@ -1,5 +1,5 @@
-// Operations on LibTorch's CUDA tensors that would take many of PyTorch's kernels. NVRTC compiles them at the first use, so a
-// build needs no CUDA toolkit. In tests, emulated.cpp runs them on the CPU.
+// Operations on LibTorch's CUDA tensors that would take many of PyTorch's kernels. NVRTC compiles them at the first
+// use, so a build needs no CUDA toolkit. In tests, emulated.cpp runs them on the CPU.
 //
 // Each kernel has the equation of its plain form in `residual_zoo_core::ops`. Numbers are f32 in registers. A pointer
 // with a `bool …_bf16` beside it is to f32 or bf16 numbers. All tensors are contiguous.
@@ -89,8 +89,8 @@ extern "C" __global__ void log_z_gradient(const void *logits, const i64 *targets
 const int MOST = 9;
 
 // out_t = Σ_s w[s, t] x_s for x [positions, n, d] and out [positions, m, d], a thread for each position and feature.
-// Entry (s, t) of w is at s · by_s + t · by_t behind the weights of its position; a position has the weights of the one
-// before if `stride` is 0. n, m ≤ 9.
+// The weights of position p begin at p · `stride`, and w[s, t] is s · by_s + t · by_t after that. If `stride` is 0, all
+// positions have the same weights. n, m ≤ 9.
 extern "C" __global__ void mix(const float *w, const float *x, float *out, i64 positions, int n, int m, int d, int by_s,
                                int by_t, int stride) {
   i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -208,7 +208,7 @@ __device__ inline float slope(int activation, float x) {
   return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * 0.79788456f * (1 + 3 * 0.044715f * x * x);
 }
 
-// What the norm of a row sums.
+// The term of an element in the sum for the norm of its row.
 __device__ inline float term(int form, int activation, float a) {
   if (form == NORM_THEN_ACTIVATION) return a * a;
   float h = value(activation, a);
@@ -230,7 +230,7 @@ extern "C" __global__ void theta(const void *a, const float *tau, void *y, int w
   }
 }
 
-// da, and the part of each row in dτ. The derivatives are those of the kernel for Flex.
+// da, and the contribution of each row to dτ. The derivatives are the same as in the kernel for Flex.
 extern "C" __global__ void theta_gradient(const void *a, const float *tau, const void *dy, void *da, float *d_tau,
                                           int width, bool bf16, bool dy_bf16, int form, int activation, float eps) {
   i64 row = (i64)blockIdx.x * width;

@@ -1,5 +1,5 @@
 // Compiles kernels by NVRTC and launches them. NVRTC and the driver are loaded at the first launch, by PyTorch's
-// library for them. So nothing here needs CUDA to build, nor on a machine without a GPU.
+// library for them. So the build needs no CUDA, and neither does a machine without a GPU.
 
 #include <ATen/ATen.h>
 #include <cstring>
@@ -49,7 +49,7 @@ struct Library {
 
 void check(int status, const char *what) { TORCH_CHECK(status == 0, what, " failed with status ", status); }
 
-// The kernels of `source` for a GPU, as machine code.
+// Compiles the kernels of `source` to machine code for a GPU.
 std::string compiled(Library &lib, const char *source, int gpu) {
   int device, major, minor;
   check(lib.cuDeviceGet(&device, gpu), "cuDeviceGet");
@@ -96,7 +96,7 @@ void launch_on_gpu(const char *source, const char *name, int gpu, unsigned colum
     if (!module) check(lib.cuModuleLoadData(&module, compiled(lib, source, gpu).data()), "cuModuleLoadData");
     check(lib.cuModuleGetFunction(&function, module, name), "cuModuleGetFunction");
   }
-  // PyTorch's default stream, which nothing here changes.
+  // The launch is on PyTorch's default stream, which nothing here changes.
   check(lib.cuLaunchKernel(function, columns, rows, 1, block, 1, 1, 0, nullptr, arguments, nullptr), name);
 }
 } // namespace
