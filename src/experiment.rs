@@ -71,8 +71,8 @@ pub fn time(
     residual_zoo_drive::time(kind, gpu, config, corpus, steps)
 }
 
-/// Returns the bytes that training the model of `config` with this vocabulary takes, extrapolated from steps of smaller
-/// copies on the backend `kind`; `None` if memory is not counted.
+/// Estimates the bytes that training the model of `config` with this vocabulary takes. The estimate is extrapolated
+/// from steps of smaller copies on the backend `kind`. Returns `None` if memory is not counted.
 ///
 /// # Errors
 ///

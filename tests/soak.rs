@@ -32,7 +32,7 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |value| value.parse().unwrap())
 }
 
-/// How often each thing was done.
+/// The number of times that each thing was done.
 #[derive(Default)]
 struct Counts(BTreeMap<&'static str, usize>);
 

@@ -26,7 +26,7 @@ use residual_zoo_testing::runs::{MODELS, STEPS, assert_same, differences, outcom
 /// Teams are as large as the machine, so one works at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// `command` as `processes` processes.
+/// The command that runs `command` as `processes` processes.
 fn team(processes: usize, command: &Command) -> Command {
     let mut team = Command::new("mpirun");
     team.args(["--oversubscribe", "--mca", "btl", "self,vader", "-n"]);

@@ -98,7 +98,7 @@ def blocks(text):
 
 
 def prepare(folder):
-    """What the pages take for granted: a text, an experiment, the run files of the clone."""
+    """Makes the files that the pages assume: a text, an experiment, and the run files of the clone."""
     text = (ROOT / "README.md").read_text() + "Once upon a time.\n"
     for name in ["my-text.txt", "my.txt", "other-text.txt", "wiki.valid.raw", "TINY"]:
         (folder / name).write_text(text * 3)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Padding of exported models, for tests/exchange.
 
-    padding.py FOLDER...   each row of a padded batch must be what the row is alone
+    padding.py FOLDER...   checks that each row of a padded batch has the results of the row alone
 
 Each folder has an exported model of the zoo. transformers makes the batches as users do: by `forward` and by
 `generate`.

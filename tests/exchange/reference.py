@@ -5,8 +5,8 @@
     reference.py names FOLDER...    names.json: the tokens for padding and unknown text
     reference.py make FOLDER        models of transformers, nanoGPT and TokenFormer, with their logits
 
-Each folder has ids.json. Logits go to logits.json, in float64 where the model can be converted, and what greedy
-decoding puts after the ids to greedy.json.
+Each folder has ids.json. The logits go to logits.json, in float64 where the model can be converted. The tokens that
+greedy decoding appends to the ids go to greedy.json.
 """
 
 import json

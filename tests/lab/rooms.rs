@@ -42,7 +42,7 @@ const ROOMS: [&[&str]; 12] = [
     &["residual-zoo"],
 ];
 
-/// The crates that tests alone depend on.
+/// The crates that only tests depend on.
 const FOR_TESTS: [&str; 2] = ["residual-zoo-fuzz", "residual-zoo-testing"];
 
 /// The ordinary dependencies of every crate of the workspace, by name.

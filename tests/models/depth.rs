@@ -1,4 +1,4 @@
-//! The depth map: what each branch reads of the outputs before it.
+//! The depth map: how much each branch reads of each earlier output.
 
 use std::collections::BTreeMap;
 

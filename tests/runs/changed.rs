@@ -1,5 +1,5 @@
-//! Other programs change the files of a run, while it trains or between two starts. No row is missing or repeated,
-//! losses are reported when they are noticed, and nothing is written outside the run.
+//! Other programs change the files of a run, while it trains or between two starts. Rows are
+//! neither repeated nor lost without a report, and nothing is written outside the run.
 
 mod files;
 
@@ -348,7 +348,7 @@ fn rows_that_were_lost_between_two_starts_are_never_forgotten() {
         text_of_errors(&mut plot)
     };
     assert!(plotted(&run).contains("metrics.jsonl has lost"));
-    // A directory that looks like a checkpoint hides no loss.
+    // A directory that looks like a checkpoint does not hide that rows were lost.
     let other = scratch.path("other");
     ok(&mut train(&config(&scratch, MODELS[0].1), &other));
     assert!(!plotted(&other).contains("metrics.jsonl"));

@@ -1,4 +1,4 @@
-//! `--check`: what would be trained, and what would fail.
+//! `--check`: the runs that would be trained, and the errors that would occur.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! `residual-zoo depth`: maps of what each sublayer reads.
+//! `residual-zoo depth`: maps of the outputs that each sublayer reads.
 
 use std::fs;
 

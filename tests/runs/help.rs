@@ -121,7 +121,7 @@ fn help_fills_the_width_of_the_terminal() {
     }
 }
 
-/// Whether `shell` is installed. If not, prints what is not tested.
+/// Whether `shell` is installed. If not, prints that its completions are not tested.
 fn has(shell: &str) -> bool {
     let found = Command::new(shell).arg("--version").output();
     let found = found.is_ok_and(|output| output.status.success());

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the data that TensorBoard reads of a run, as JSON: scalars and texts by tag, each a list of [step, value].
+"""Prints the data that TensorBoard reads from a run, as JSON: scalars and texts by tag, each a list of [step, value].
 
     read_events.py FOLDER
 """

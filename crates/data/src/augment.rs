@@ -1,4 +1,4 @@
-//! Random augmentations of training images, besides crops and mirroring.
+//! Random augmentations of training images, in addition to crops and mirroring.
 
 use serde::{Deserialize, Serialize};
 

@@ -209,7 +209,7 @@ pub(crate) struct Work {
 enum Folder {
     /// `.part-KEY`, kept if this process ends before the entry is complete, and its lock.
     Kept(PathBuf, File),
-    /// A folder of this process alone, deleted when the process ends. For file systems without locks.
+    /// A folder that only this process uses, for file systems without locks. It is deleted when the process ends.
     Own(tempfile::TempDir),
 }
 
@@ -415,7 +415,7 @@ fn refuse_another_kind(place: &Path, is_directory: bool) -> Result<(), DataError
     }
 }
 
-/// Prefix of the working directory of an entry; its key follows.
+/// Prefix of the working directory of an entry; the entry's key follows.
 const PART: &str = ".part-";
 /// Prefix of the working directory on a file system without locks; the process id and a dash follow.
 const NEW: &str = ".new-";

@@ -20,7 +20,7 @@ pub struct DataConfig {
     pub tokenizer: TokenizerConfig,
     /// The fraction of the text, at its end, that is used for validation; above 0 and below 1.
     pub valid_fraction: f64,
-    /// The field with the text in the objects of a JSONL file.
+    /// The field with the text in the objects of a JSONL file, or the column with the text in a Parquet file.
     pub text_field: String,
     /// The text between two documents, such as a tokenizer's `<|endoftext|>`.
     pub separator: String,
@@ -89,7 +89,7 @@ impl DataConfig {
         self.tokenizer.validate()
     }
 
-    /// Returns the sequence length at the end of the curriculum, if the source determines it.
+    /// Returns the sequence length at the end of the curriculum, if the source determines this length.
     pub fn time(&self) -> Option<usize> {
         match &self.source {
             Source::Copying(copying) => Some(copying.time(copying.last_level())),

@@ -165,7 +165,7 @@ pub enum DataError {
         /// The problem, and how to fix it.
         problem: String,
     },
-    /// The program was built without support for something.
+    /// The program was built without a cargo feature that it needs here.
     #[error(
         "{what} needs the cargo feature `{feature}`, which this program was built without; \
          build it with `cargo build --release --features {feature}`"

@@ -183,8 +183,8 @@ impl Sequences {
         }
     }
 
-    /// Returns micro-batch `micro` of step `step`, with `batch` sequences. It depends only on the arguments, on any
-    /// machine.
+    /// Returns micro-batch `micro` of step `step`, with `batch` sequences. It depends only on the arguments, and is the
+    /// same on every machine.
     ///
     /// # Errors
     ///

@@ -8,8 +8,8 @@ use crate::DataError;
 use crate::meanwhile::unless_stopped;
 use crate::packed::{Format, error_of_no_text};
 
-/// Returns the bytes of the regular file `path`. A read that does not answer is abandoned when the user stops the
-/// process.
+/// Returns the bytes of the regular file `path`. If the file does not answer, for example because its network hangs,
+/// the read is abandoned when the user stops the process.
 ///
 /// # Errors
 ///

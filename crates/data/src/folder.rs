@@ -41,8 +41,9 @@ pub struct FolderConfig {
     /// ratio of width to height is drawn between 3/4 and 4/3, uniformly on a logarithmic scale (Szegedy et al., "Going
     /// deeper with convolutions", 2015, section 6).
     pub area: (f64, f64),
-    /// Length of the shorter side to which a validation image is scaled before a square of `size` is cut out of its
-    /// middle. In practice, the square is cut out first, in whole pixels, and then scaled.
+    /// Length to which the shorter side of a validation image is scaled before a square of `size` is cut out of the
+    /// middle. To do so, the program first cuts out the part of the file's image that becomes this square, in whole
+    /// pixels, and then scales only this part.
     pub shorter: usize,
 }
 

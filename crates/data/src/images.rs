@@ -24,7 +24,7 @@ pub struct ImagesConfig {
     /// is then cut out at random. He et al., "Deep residual learning for image recognition" (2015), section 4.2, use 4.
     #[serde(default)]
     pub crop: usize,
-    /// Whether half of the training images are mirrored, left to right.
+    /// Whether each training image is mirrored, left to right, with probability ½.
     #[serde(default)]
     pub flip: bool,
     /// Further changes of training images; `None` for none.

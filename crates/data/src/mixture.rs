@@ -68,7 +68,7 @@ pub struct MixedWindows {
 }
 
 impl MixedWindows {
-    /// Tokens per window.
+    /// Returns the number of tokens per window.
     pub fn time(&self) -> usize {
         self.time
     }

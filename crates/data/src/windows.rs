@@ -72,9 +72,9 @@ impl Windows {
     /// Returns micro-batch `micro` of step `step`: `batch` windows drawn uniformly and independently. So windows may
     /// overlap and repeat.
     ///
-    /// The draw depends only on `seed`, `step`, `micro` and the number of windows, on any machine. A resumed run
-    /// therefore sees the same batches as an uninterrupted one, and every past batch can be reproduced. A larger batch
-    /// begins with the smaller one.
+    /// The draw depends only on `seed`, `step`, `micro` and the number of windows, and is the same on every machine. A
+    /// resumed run therefore sees the same batches as an uninterrupted one, and every past batch can be reproduced. A
+    /// larger batch begins with the windows of a smaller one.
     pub fn random_batch(&self, seed: u64, step: u64, micro: u64, batch: usize) -> Batch {
         let mut draws = RandomNumbers::new("residual-zoo-data random batch v1", seed, step, micro);
         let starts = (0..batch).map(|_| draws.below(self.len()));

@@ -1,5 +1,5 @@
-//! Tests of work that is abandoned when the user stops the process. The process is stopped as a whole, so this is one
-//! test in a program of its own.
+//! Tests that work is abandoned when the user stops the process. A stop affects the whole process, so this is one test
+//! in a program of its own.
 
 #![allow(clippy::unwrap_used)]
 
@@ -60,6 +60,6 @@ fn slow_work_is_given_up() {
     for examples in [&corpus.train, &corpus.valid] {
         assert!(decode(examples).unwrap_err().is_stop());
     }
-    // Quick work is done, so that a stopped run can be saved.
+    // Quick work is still done after a stop, so that a stopped run can be saved.
     assert_eq!(read_utf8(&text).unwrap(), "{}");
 }

@@ -1,4 +1,4 @@
-//! The depth map of a run's model: what each branch reads of the outputs before it.
+//! The depth map of a run's model: how much each branch reads of each earlier output.
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use residual_zoo_backend::OnBackend;

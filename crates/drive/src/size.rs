@@ -237,7 +237,7 @@ pub fn least_memory<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabular
 /// The smallest factor by which [`ample`] exceeds the memory of models.
 const AMPLE: f64 = 3.0;
 
-/// An upper estimate of the bytes of training. Measured models of the zoo take 3 to 24 times less.
+/// An upper estimate of the bytes of training: 3 to 24 times the bytes that measured models of the zoo take.
 fn ample<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let shape = config.model.shape();
     let flops = config.model.cost(vocabulary).forward_flops as f64;

@@ -37,7 +37,7 @@ pub fn train<C: ModelConfig>(
 }
 
 /// Runs `work` on a thread of Rayon's pool. Flex gives its operations to that pool. From a thread outside the pool,
-/// each operation costs two context switches. Together, they take a tenth of a step of a small model.
+/// each operation costs two context switches. All of these switches take a tenth of the time of a small model's step.
 ///
 /// While `work` waits for another thread, the pool lacks a thread. If the pool has only one thread, the other thread
 /// must therefore not need the pool.

@@ -51,7 +51,7 @@ pub struct Results {
 /// While documents are read, both numbers are 0. Returns false to stop the evaluation.
 pub type OnProgress<'a> = &'a mut dyn FnMut(&str, usize, usize) -> bool;
 
-/// Hashes what decides the scores of a run besides its weights: the config of the model, and the tokenizer.
+/// Hashes the config of the model and the tokenizer, which decide the scores of a run together with its weights.
 fn model_blake3<C: ModelConfig>(run: &Run<C>) -> String {
     let config = json!(run.config.model).to_string();
     let tokenizer = run.tokenizer.fingerprint();

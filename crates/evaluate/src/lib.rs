@@ -2,7 +2,7 @@
 //!
 //! A [`Task`] is a file of documents. The questions about a document become token requests, each for the likelihood of
 //! a continuation of a context. [`evaluate()`] scores them and writes the metrics with their standard errors, in the
-//! layout of EleutherAI's `lm_eval`, whose tasks these follow.
+//! layout of EleutherAI's `lm_eval`. The tasks follow the tasks of `lm_eval`.
 
 #![forbid(unsafe_code)]
 

@@ -70,7 +70,7 @@ def causal_attention(q, k, v, scale, alibi=False):
 
 
 def attention_scale(config, d, base_d):
-    """1/√d for heads of width d, or that of μP."""
+    """The scale of attention scores: 1/√d for heads of width d, or the scale of μP."""
     mup = config["mup"]
     return mup["attention"] * math.sqrt(base_d(mup["base"])) / d if mup else 1 / math.sqrt(d)
 

@@ -35,7 +35,7 @@ class Increment(nn.Module):
 
 
 class Stack(nn.Module):
-    """Layers over the whole sequence. What follows the end of a row does not change the row."""
+    """Layers over the whole sequence. Tokens after the end of a row do not change the row."""
 
     size = None
 
@@ -90,8 +90,8 @@ class ResidualZooConfig(PretrainedConfig):
 class ResidualZooForCausalLM(PreTrainedModel, GenerationMixin):
     """The model of `config`, for inference: it has no dropout and keeps no cache.
 
-    Padding is absent. Each row is computed as its real tokens alone, wherever the attention mask has its zeros, and
-    the logits of padding are those of the real token before it.
+    Padding does not count. Each row is computed from its real tokens alone, wherever the attention mask has its zeros.
+    The logits at a position of padding equal the logits of the real token before it.
     """
 
     config_class = ResidualZooConfig
@@ -182,7 +182,7 @@ def refuse(others):
 
 
 def real_tokens(mask, ids):
-    """Where `mask` is 1. It has the shape of `ids`; other masks, such as additive ones, are refused."""
+    """Where `mask` is 1. The mask must have the shape of `ids`; others, such as additive masks, are refused."""
     if mask.shape != ids.shape:
         raise ValueError(f"attention_mask is {list(mask.shape)}, but input_ids are {list(ids.shape)}")
     if not bool(((mask == 0) | (mask == 1)).all()):

@@ -177,7 +177,7 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// Executes one operation. Returns whether there are more.
+    /// Executes one operation. Returns whether more operations follow.
     fn step(&mut self) -> Result<bool, PickleError> {
         let start = self.at;
         let operation = self.take(1)?[0];
@@ -520,7 +520,7 @@ mod tests {
         assert!(error.to_string().contains("`posix.system`"), "{error}");
         let error = read(b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x011\x85R.").unwrap_err();
         assert_eq!(error, PickleError::Call("builtins.eval".into()));
-        // INST, OBJ, NEWOBJ, EXT1, BUILD of something else
+        // INST, OBJ, NEWOBJ, EXT1, and BUILD on a number
         for bytes in [
             b"(ios\nsystem\n.".as_slice(),
             b"(cos\nsystem\no.",

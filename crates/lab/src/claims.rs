@@ -21,8 +21,8 @@ pub struct Claim {
     pub published: String,
     /// The test.
     pub test: Test,
-    /// Whether the claim is primary: one of the few that the experiment was designed to test, named before its runs.
-    /// Primary claims form one family. All other claims are exploratory and form another.
+    /// Whether the claim is primary: one of the few that the experiment was designed to test. Primary claims are named
+    /// before their results are known. They form one family. All other claims are exploratory and form another.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub primary: bool,
 }
@@ -59,7 +59,8 @@ pub enum Test {
     /// `quantity` along a line of runs is a power of `along`, and the 95 % confidence interval of
     /// the exponent lies between `low` and `high`.
     Exponent(Exponent),
-    /// The best setting on one line of runs transfers to another line at a lower cost than between two other lines.
+    /// The transfer of the best setting from one line of runs to another costs less than the transfer between two other
+    /// lines.
     Transfers(Transfers),
     /// The claim cannot be tested at this scale, for this reason.
     NotTested(String),
@@ -94,8 +95,8 @@ pub enum By {
     /// The mean difference over the seeds.
     #[default]
     Mean,
-    /// The number of seeds in which the difference has the claimed sign (sign test). One seed that fails outweighs all
-    /// others in a mean, but counts as one seed here.
+    /// The number of seeds in which the difference has the claimed sign (sign test). In a mean, a single seed with a
+    /// very high loss can outweigh all others; here, it counts as one seed.
     Seeds,
 }
 

@@ -37,7 +37,7 @@ pub struct Experiment<C> {
     /// The sweep: the fields to try at several values, and whether the runs then use the best values.
     #[serde(default)]
     pub sweep: Option<Sweep>,
-    /// A measurement without training, besides parameters and FLOPs.
+    /// A measurement without training, in addition to the counts of parameters and FLOPs.
     #[serde(default)]
     pub measure: Option<Measure>,
     /// Number of token ids for which the cost of the models is counted, in an experiment without training.

@@ -1,4 +1,5 @@
-//! Notes on settings that may not be intended: warm-ups that take all steps of a run, halving with fewer rungs.
+//! Notes on settings that may not be intended: warm-ups that take all steps of a run, and halving with fewer rungs than
+//! were asked for.
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::TrainConfig;

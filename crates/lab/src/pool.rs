@@ -131,7 +131,7 @@ impl Pool {
         }
     }
 
-    /// The place of every run for `seed`; `None` without a model.
+    /// The place of every run for `seed`; `None` for a run without a model.
     pub(crate) fn places<C: ModelConfig>(
         &self,
         planned: &[PlannedRun<C>],

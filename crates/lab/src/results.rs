@@ -67,7 +67,7 @@ pub struct Results {
 
 impl Results {
     /// The results of `experiment` with the outcome of its runs and its `claims`, as
-    /// [`verdicts`](Experiment::verdicts) judges them. `planned` holds all runs, including those that were left out.
+    /// [`verdicts`](Experiment::verdicts) judges them. `planned` holds all runs, including runs that were left out.
     pub fn new<C: ModelConfig>(
         experiment: &Experiment<C>,
         planned: &[PlannedRun<C>],
@@ -164,8 +164,8 @@ impl Results {
         };
         let families = match self.judge && has_families {
             true => {
-                " The primary claims were named before the runs. They are one family, for which their p-values are \
-                 corrected; the exploratory claims are another."
+                " The primary claims were named before their results on these seeds were known. They form one family, \
+                 and the exploratory claims form another. p-values are corrected within each family."
             }
             false => "",
         };
@@ -264,7 +264,7 @@ impl Results {
             note += " (k of n): only k of the n seeds have the value. Runs that were trained beside others have no times.";
         }
         if rows.iter().flatten().any(|cell| !cell.notes.is_empty()) {
-            note += " Under a value is what a claim tests: the difference from another run ± half the \
+            note += " A note on a value states what a claim tests: the difference from another run ± half the \
                      width of its 95 % confidence interval, a bound, or a tolerance.";
         }
         Table {
@@ -437,7 +437,7 @@ impl Results {
             sections.push(Section::Table(data_table(&self.data)));
         }
         if !self.configs.is_empty() {
-            let note = "All settings of each run. Its seed is the first of its seeds.";
+            let note = "All settings of each run, with the first of its seeds.";
             sections.push(folded(note, self.configs.clone()));
         }
         sections.push(Section::Code {

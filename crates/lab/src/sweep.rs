@@ -97,9 +97,10 @@ impl fmt::Display for Value {
 }
 
 /// Successive halving (Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter
-/// optimization", 2016). All points are trained for a part of their steps, the better ones continue, and so on until
-/// the last ones are trained to the end. A rung ends at a validation. Runs keep the learning-rate schedule of their
-/// full length, so early rungs favour points whose loss falls early.
+/// optimization", 2016). Training is divided into rungs, each of which ends at a validation. In the first rung, all
+/// points are trained for a part of their steps. After each rung, only the better points continue. The last rung trains
+/// the remaining points to the end. Runs keep the learning-rate schedule of their full length, so early rungs favour
+/// points whose loss falls early.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Halving {

@@ -21,7 +21,8 @@ pub struct TaskSpec {
     pub name: String,
     /// The format of the documents: `lambada`, `hellaswag`, `piqa`, `arc`, `winogrande`, `wikitext` or `text`.
     pub kind: String,
-    /// The file; see [`Task::read`].
+    /// The file of the documents: a `.jsonl` file with a JSON object on each line or, for `wikitext` and `text`, a text
+    /// file.
     pub file: PathBuf,
 }
 

@@ -9,7 +9,7 @@ const GAP: usize = 2;
 /// Minimum width of a shortened cell, in terminal columns.
 const LEAST: usize = 12;
 
-/// A table as lines of text: the titles, the units where there are some, and the rows.
+/// A table as lines of text: the titles; the units, if any column has one; and the rows.
 pub(crate) struct Text {
     lines: Vec<Vec<String>>,
     /// Number of lines of the head.
@@ -80,7 +80,7 @@ impl Text {
         self.panel(&(0..self.widths.len()).collect::<Vec<_>>())
     }
 
-    /// Renders at most `columns` wide if possible.
+    /// Renders the table at most `columns` wide, if possible.
     pub(crate) fn fit(mut self, columns: usize) -> String {
         let all: Vec<usize> = (0..self.widths.len()).collect();
         let gaps = GAP * all.len().saturating_sub(1);
@@ -111,7 +111,7 @@ impl Text {
         }
     }
 
-    /// Returns the minimum width of column `i` of words: at least its title.
+    /// Returns the minimum width of column `i`, which contains words: the width of its title, and at least [`LEAST`].
     fn least(&self, i: usize) -> usize {
         let titles = self.lines[..self.head].iter().map(|line| width(&line[i]));
         titles.max().unwrap_or(0).max(LEAST)

@@ -138,7 +138,7 @@ impl<M: ModelConfig> RunConfig<M> {
         fields.insert(name.into(), Value::Null);
         match Self::deserialize(&with).map_err(|error| error.to_string()) {
             Ok(_) => *tree = with,
-            // After the unknown field, the message of serde lists all fields, including those that are left out.
+            // After the unknown field, the message of serde lists all fields, including fields that are left out.
             Err(error) => {
                 if let Some(known) = error.strip_prefix(&format!("unknown field `{name}`")) {
                     let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();

@@ -61,20 +61,21 @@ pub struct TrainConfig {
     pub weight_decay: f64,
     /// Maximum global norm of the gradients. `None` disables clipping.
     pub grad_clip: Option<f64>,
-    /// Coefficient of the z-loss.
+    /// Coefficient of the z-loss: this number times (log Z)² is added to the cross-entropy, where Z is the normaliser
+    /// of the softmax. Reported losses exclude the z-loss.
     pub z_loss: f64,
     /// ε of label smoothing: this share of each target's probability is spread equally over all classes or tokens.
     /// Reported losses exclude label smoothing.
     pub label_smoothing: f64,
     /// Number format of matrix products and attention. `None` means the backend's default: `Tf32` on `cuda`, otherwise
-    /// `F32`. A run keeps its precision.
+    /// `F32`. A run continues only in the same precision, unless `--allow-config-change` is given.
     pub precision: Option<Precision>,
     /// Whether LibTorch uses only GPU kernels that give the same result in each run. Some steps take longer. On a CPU
     /// and on Flex, results are always the same.
     pub deterministic: bool,
     /// The activations that are kept for the backward pass, which recomputes the others. This takes less memory and
-    /// more time. The results are equal, up to rounding in a recurrence and with connections that read earlier streams.
-    /// `None` keeps all activations.
+    /// more time. The results stay the same, except for rounding in a recurrence and in connections that read earlier
+    /// streams. `None` keeps all activations.
     pub recompute: Option<Recompute>,
     /// Whether several processes share the moments of AdamW: each keeps the moments of some parameters, updates these
     /// parameters, and sends them to the others. The results are the same as without sharing (ZeRO stage 1, Rajbhandari

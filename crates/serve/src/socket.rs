@@ -54,7 +54,7 @@ pub const MOST_FIELDS: usize = 100;
 const SLOWEST: u32 = 4 << 10;
 
 impl Unread {
-    /// Notes that the client reads nothing. Returns false if it has done so for too long.
+    /// Notes that the client reads nothing. Returns false if the client has read nothing for too long.
     fn waits(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         self.whole + now.duration_since(since) < UNREAD

@@ -258,7 +258,7 @@ pub mod signals {
         signal_hook::flag::register(SIGXFSZ, Arc::default()).ok();
     }
 
-    /// Returns `signals` without those that this process ignores.
+    /// Returns the `signals` that this process does not ignore.
     fn heard(signals: &[i32]) -> Vec<i32> {
         let ignored = ignored();
         let is_heard = |signal: &i32| ignored & (1 << (signal - 1)) == 0;

@@ -90,8 +90,9 @@ fn fastest<B: Backend, const D: usize>(operation: impl Fn() -> Tensor<B, D>) -> 
     shortest(time)
 }
 
-/// The shortest of up to eight times, after one in which kernels are compiled. The last one begins before their sum is
-/// half a second: without instructions for bf16, a CPU can take seconds for a product.
+/// The shortest of up to eight times. A call before them, in which kernels are compiled, does not count. Once the times
+/// add up to half a second, no further call begins, because a CPU without instructions for bf16 can take seconds for a
+/// product.
 fn shortest(mut time: impl FnMut() -> f64) -> f64 {
     time();
     let (mut best, mut sum, mut count) = (f64::INFINITY, 0.0, 0);

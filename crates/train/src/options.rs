@@ -68,9 +68,10 @@ impl RunOptions {
 /// The way a model starts from the checkpoint of another run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FirstWeights {
-    /// `Transfer::grow` makes the weights, and the moments of the optimizer are taken over.
+    /// The weights and the moments of the optimizer are taken over (`Transfer::grow`). A larger TokenFormer appends new
+    /// weights.
     #[default]
     Grow,
-    /// `Transfer::grow` makes the weights, and the moments of the optimizer are fresh.
+    /// The weights are taken over as with `Grow`, or widened for a wider GPT-2. The moments of the optimizer are fresh.
     GrowFresh,
 }

@@ -108,7 +108,7 @@ fn workers_end_with_the_process_that_started_them() {
     wait_for(&pool, 0);
 }
 
-/// With `--force`, a repetition would delete what is finished.
+/// With `--force`, a repetition would delete the finished runs.
 #[cfg(unix)]
 #[test]
 fn a_stopped_sweep_with_force_is_continued_without_it() {

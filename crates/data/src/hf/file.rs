@@ -411,7 +411,7 @@ mod tests {
             assert!(error.contains("times as long"), "{normalizer}: {error}");
         }
         assert!(tokenizer("null", &decoding).is_err());
-        // Llama's.
+        // The normalizer and the decoder of Llama.
         let prepend = r#"{"type": "Prepend", "prepend": "▁"}"#;
         let llama = format!(
             r#"{{"type": "Sequence", "normalizers": [{prepend}, {}]}}"#,

@@ -17,7 +17,7 @@ use residual_zoo_system::panics::caught;
 use super::Piece;
 use crate::{DataError, one_line};
 
-/// Number of rows that are decoded at once. Their page is in memory as a whole.
+/// Number of rows that are decoded at once. The page that contains them is in memory as a whole.
 const ROWS: usize = 64;
 
 /// A file with a document in each row.
@@ -124,7 +124,7 @@ impl Rows {
     }
 }
 
-/// Whether each row has at most one value in this column, which may be a text.
+/// Whether this column may hold texts, with at most one value in each row.
 fn is_text(schema: &SchemaDescriptor, column: usize) -> bool {
     let column = schema.column(column);
     column.physical_type() == Type::BYTE_ARRAY && column.max_rep_level() == 0

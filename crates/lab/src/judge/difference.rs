@@ -147,7 +147,10 @@ impl Difference {
             show((&test.run, &test.than), &one),
             show((&beyond.run, &beyond.than), &other),
         ];
-        let than = format!("that of {} and {}", beyond.run, beyond.than);
+        let than = format!(
+            "the difference of \"{}\" and \"{}\"",
+            beyond.run, beyond.than
+        );
         let is_exact = one.is_exact && other.is_exact;
         let because = because.join("; ");
         let reported = one.reported.zip(other.reported).map(|(a, b)| a - b);

@@ -28,8 +28,8 @@ pub struct Planned<'a> {
 
 impl<C: ModelConfig> Experiment<C> {
     /// Judges all claims on the observations, and corrects their p-values for the number of claims. Claims of an
-    /// experiment whose runs are too short to judge are set aside. `planned` holds all runs, including those that were
-    /// left out.
+    /// experiment whose runs are too short to judge are set aside. `planned` holds all runs, including runs that
+    /// were left out.
     pub fn verdicts(
         &self,
         planned: &[PlannedRun<C>],

@@ -220,7 +220,7 @@ fn a_difference_in_differences_is_judged_seed_by_seed() {
     let expected = "new, grown − new: -0.3000; old, grown − old: -0.1000; difference -0.2000 ± 0.0248 over \
                     3 seeds, detectable 0.0310";
     assert_eq!((verdict, because.as_str()), (Verdict::Holds, expected));
-    let expected = "-0.2000 ± 0.0248 against that of old, grown and old";
+    let expected = "-0.2000 ± 0.0248 against the difference of \"old, grown\" and \"old\"";
     assert_eq!(
         margin(beyond("old, grown", "old"), &found).unwrap(),
         expected

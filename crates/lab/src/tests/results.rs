@@ -131,7 +131,7 @@ fn the_margin_of_a_claim_stands_under_the_value_that_it_tests() {
     assert_eq!(table.rows[2][2].notes, [margin]);
     let others = [&table.rows[0][2], &table.rows[1][2], &table.rows[2][1]];
     assert!(others.iter().all(|cell| cell.notes.is_empty()));
-    assert!(table.note.contains("Under a value is what a claim tests"));
+    assert!(table.note.contains("A note on a value states what"));
     assert!(!table.to_text().contains("against"));
     let html = results.report().to_html();
     assert!(html.contains(&format!("<small>{margin}</small>")));

@@ -66,8 +66,8 @@ pub struct Start {
     /// BLAKE3 of `config.ron` from this start on. Runs of earlier versions have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_blake3: Option<String>,
-    /// The changes since the last start. At the first start, the changes of the model from the run with the initial
-    /// weights. They have the form of the trainer's `differences`.
+    /// The changes since the last start, in the form of the trainer's `differences`. The first start instead lists how
+    /// the model differs from the model of the run with the initial weights.
     pub changes: Vec<String>,
     /// Rows that were lost while no process ran, as found at this start.
     #[serde(skip_serializing_if = "Vec::is_empty")]

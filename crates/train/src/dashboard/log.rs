@@ -11,11 +11,11 @@ use residual_zoo_system::terminal::output_columns;
 
 /// Maximum columns of a line in a terminal.
 const COLUMNS: usize = 80;
-/// Time that a validation, a sample or a checkpoint takes before a line reports it.
+/// Time after which a line reports a validation, a sample or a checkpoint that is still in progress.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The time between two such lines.
 const REMINDER: Duration = Duration::from_secs(5);
-/// Time that steps take without a row before a line reports their progress.
+/// Time without a row after which a line reports the progress of the steps.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// Prints a line for every row, and lines between rows that are far apart.
