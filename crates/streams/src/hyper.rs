@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! h_0 = A_mᵀ H    R = A_rᵀ H    H' = R + Bᵀ f(h_0)       A = [A_m | A_r] [n, n + 1],  B [n]
-//! dynamic:  A + s_α tanh(LN(H) W_α),  B + s_β tanh(LN(H) W_β)       row s from stream s
+//! dynamic:  A + s_α tanh(LN(H) W_α),  B + s_β tanh(LN(H) W_β)       row j from stream j
 //! ```
 //!
 //! Initially, B = 1, A_r = I, A_m is 1 for stream i mod n, W = 0 and s = 0.01. The streams then stay equal, and the
