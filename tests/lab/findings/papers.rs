@@ -149,24 +149,12 @@ pub const PAPERS: [Paper; 5] = [
                 "After growing twice, a TokenFormer has a lower loss than a transformer that was widened twice",
             ),
             (
-                "tokenformer_net2net",
-                "A grown TokenFormer starts with the loss of the small one",
-            ),
-            (
                 "tokenformer_ablation",
                 "The L2 norm and GELU are better than the softmax",
             ),
             (
                 "tokenformer_vision",
                 "A TokenFormer as large as a ViT is about as good",
-            ),
-            (
-                "tokenformer_tuning",
-                "New tokens reach a lower loss than LoRA with as many parameters",
-            ),
-            (
-                "tokenformer_merge",
-                "The merged model is within 0.05 of the one that was tuned on the first text",
             ),
         ],
         front: &[1],
