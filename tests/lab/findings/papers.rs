@@ -167,8 +167,8 @@ pub const PAPERS: [Paper; 5] = [
             "For the same FLOPs, the grown model is worse: it ends 0.007 to 0.036 above the large TokenFormer\n  \
              from scratch, and 0.072 to 0.096 above a transformer. The paper does not make this comparison.",
             "A TokenFormer from scratch is worse than a transformer, by 0.052 to 0.073.",
-            "With τ kept, growing keeps the function of a TokenFormer by construction. With τ = √n of equation 5, it\n  \
-             does not: in a small example, logits of at most 3.1 move by up to 0.76.",
+            "With τ kept, growing keeps the function of a TokenFormer by construction. With τ = √n of\n  \
+             equation 5, it does not: in a small example, logits of at most 3.1 move by up to 0.76.",
             "After growing twice on the same data, a TokenFormer ends 0.107 ± 0.014 above a transformer that was\n  \
              widened twice. This says nothing about growing: the small TokenFormer is 0.161 above the small\n  \
              transformer before either grows, and no small model trains on.",

@@ -86,8 +86,8 @@ impl Row {
         !self.says.ends_with("(not in the paper)")
     }
 
-    /// Whether the claim counts as a claim of the paper. A source `check: …` marks a claim that holds by construction or
-    /// tests the experiment itself. `as in NAME: …` marks a claim that another experiment tests with the same runs.
+    /// Whether the claim counts as a claim of the paper. A source `check: …` marks a claim that holds by construction
+    /// or tests the experiment itself. `as in NAME: …` marks a claim that another experiment tests with the same runs.
     pub fn is_counted(&self) -> bool {
         let source = self.says.rsplit_once(" (").map_or("", |(_, source)| source);
         let is_left_out = source.starts_with("check: ") || source.starts_with("as in ");
