@@ -125,6 +125,9 @@ fn main_claims() -> String {
         let results = of_paper(paper.directory);
         let main: Vec<_> = paper.main.iter().map(|it| find(&results, *it)).collect();
         let rows: Vec<&Row> = main.iter().map(|(_, row)| *row).collect();
+        for row in &rows {
+            assert!(row.is_counted(), "no claim of the paper: {}", row.says);
+        }
         for ((results, row), p) in main.iter().zip(family::corrected(&rows)) {
             let mut row = Row::clone(row);
             row.found += &p;
@@ -167,7 +170,7 @@ const VERDICTS: [(char, &str); 4] = [
 fn tally<'a>(results: impl Iterator<Item = &'a Results>) -> [usize; 4] {
     let claims: Vec<&Row> = results
         .flat_map(|it| &it.claims)
-        .filter(|row| row.is_of_paper())
+        .filter(|row| row.is_counted())
         .collect();
     VERDICTS.map(|(sign, _)| claims.iter().filter(|row| row.sign == sign).count())
 }
@@ -272,9 +275,11 @@ fn write_page() -> (String, Option<String>) {
         .unwrap();
     }
     page += "## Number of claims\n\n\
-             The counts include checks of the experiments themselves, for example that a curriculum reaches its full\n\
-             length. They leave out claims that are not in the papers. Claims of two experiments that \
-             share runs count twice.\n\n";
+             The counts leave out:\n\n\
+             - claims that are not in the papers;\n\
+             - checks: claims that hold by construction, such as a number of parameters, or test the experiment \
+             itself, such as\n  a curriculum that reaches its full length (source \"check: …\");\n\
+             - claims that another experiment tests with the same runs (source \"as in …\").\n\n";
     writeln!(page, "{}", counts()).unwrap();
     let mut open = String::new();
     for paper in &PAPERS {

@@ -21,7 +21,7 @@ use crate::stats::Estimate;
 use crate::sweep::Swept;
 use crate::{
     ChartSpec, DataFacts, Experiment, Judgement, Missing, Observation, Observed, Origin, Outcome,
-    PlannedRun, Tuning, origin,
+    PlannedRun, Tuning, Verdict, origin,
 };
 
 /// The name of the report in the directory of an experiment or a comparison.
@@ -328,11 +328,12 @@ impl Results {
         })
     }
 
-    /// The thresholds with which claims compare a quantity of a run.
+    /// The thresholds with which claims compare a quantity of a run. A claim without a verdict has none.
     fn margins(&self, run: &str, quantity: &str) -> Vec<String> {
         let is_tested = |found: &&Judgement| {
             let (runs, quantities) = found.claim.test.names();
-            runs.first() == Some(&run) && quantities.first() == Some(&quantity)
+            let is_about_it = runs.first() == Some(&run) && quantities.first() == Some(&quantity);
+            is_about_it && found.verdict != Verdict::NotTested
         };
         let found = self.claims.iter().filter(is_tested);
         found.filter_map(|found| found.margin.clone()).collect()

@@ -86,6 +86,14 @@ impl Row {
         !self.says.ends_with("(not in the paper)")
     }
 
+    /// Whether the claim counts as a claim of the paper. A source `check: …` marks a claim that holds by construction
+    /// or tests the experiment itself. `as in NAME: …` marks a claim that another experiment tests with the same runs.
+    pub fn is_counted(&self) -> bool {
+        let source = self.says.rsplit_once(" (").map_or("", |(_, source)| source);
+        let is_left_out = source.starts_with("check: ") || source.starts_with("as in ");
+        self.is_of_paper() && !is_left_out
+    }
+
     /// A row of the table of claims.
     fn read(line: &str) -> Option<Self> {
         let cells = line.strip_prefix("| ")?.strip_suffix(" |")?;
@@ -205,6 +213,19 @@ fn along_a_line(measured: &str) -> Option<String> {
         _ => rest.to_owned(),
     };
     Some(format!("{}; {p}", rest.replace(" nats", "")))
+}
+
+#[test]
+fn checks_and_repeated_claims_are_not_counted() {
+    let is_counted = |says: &str| {
+        let line = format!("| {says} | ✓ holds | A: 1; B: 2 |  |");
+        Row::read(&line).unwrap().is_counted()
+    };
+    assert!(is_counted("A is lower (Table 1)"));
+    assert!(is_counted("A (as in the code) is lower (Table 1)"));
+    assert!(!is_counted("A is smaller (check: Table 1)"));
+    assert!(!is_counted("A is lower (as in first: Table 1)"));
+    assert!(!is_counted("A is lower (not in the paper)"));
 }
 
 #[test]

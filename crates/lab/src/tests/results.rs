@@ -182,6 +182,27 @@ fn runs_that_are_too_short_judge_nothing_but_show_their_numbers() {
     assert_eq!(results.verdicts().rows[0][1].text, "– not tested");
 }
 
+/// A threshold under a value would look as if the value had been judged.
+#[test]
+fn a_claim_without_a_verdict_has_no_threshold_in_the_table() {
+    let test = "Lower(quantity: \"valid_loss\", run: \"wide, stream 192\", than: \"base\")";
+    let bound = "AtMost(quantity: \"valid_loss\", run: \"wide, stream 192\", value: 2.0)";
+    let notes = |text: &str| {
+        let table = results_of(&parse(text), &[]).table();
+        let has_legend = table.note.contains("Under a value");
+        let cells = table.rows.into_iter().flatten();
+        let notes: Vec<String> = cells.flat_map(|cell| cell.notes).collect();
+        assert_eq!(has_legend, !notes.is_empty());
+        notes
+    };
+    let bounded = EXPERIMENT.replace(test, bound);
+    assert_eq!(notes(&bounded), ["expected at most 2.0000"]);
+    let not_judged = bounded.replace("seeds: [1, 2],", "seeds: [1, 2], judge: false,");
+    assert!(notes(&not_judged).is_empty());
+    let not_tested = EXPERIMENT.replace(test, "NotTested(\"it needs images\")");
+    assert!(notes(&not_tested).is_empty());
+}
+
 /// A loss per character is not comparable with a loss per part of a word.
 #[test]
 fn reported_losses_are_compared_where_tokens_are_the_same() {
