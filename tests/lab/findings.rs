@@ -29,7 +29,7 @@ This page compares the claims of the papers with the experiments of the zoo.
 - **Values.** A value is the mean over the seeds. A difference is given with its 95 % confidence interval. Of two
   values, the first belongs to the claim's subject.
 - **p** is corrected (Holm) for the number of claims of the experiment, or of the claim's family if the experiment has
-  primary claims, which were named before its runs.
+  primary claims, which were named before the runs of the tested models.
 - **p among the main claims** is corrected for the main claims of the paper alone. They were chosen after most of these
   runs, so this p decides nothing.
 - **Units.** Numbers without a unit are validation losses, unless the claim says otherwise. They are in nats per

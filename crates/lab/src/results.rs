@@ -164,8 +164,8 @@ impl Results {
         };
         let families = match self.judge && has_families {
             true => {
-                " The primary claims were named before the runs. They are one family, for which their p-values are \
-                 corrected; the exploratory claims are another."
+                " The primary claims were named before the runs of the tested models. They are one family, for which \
+                 their p-values are corrected; the exploratory claims are another."
             }
             false => "",
         };
