@@ -78,14 +78,16 @@ pub const PAPERS: [Paper; 5] = [
             "At the same FLOPs, the second of four RMTs ends 0.13 ± 0.05 above the transformers. The two larger\n  \
              ones cannot be distinguished from them: 0.012 ± 0.038 below and 0.041 ± 0.048 above.",
             "At the largest size, the RMT ends 0.100 ± 0.049 above the transformer. Its losses vary from seed to\n  \
-             seed by 0.06, so four sweep seeds do not settle its learning rate. In an earlier run, at another one,\n  \
-             it ended 0.046 ± 0.038 above.",
+             seed by 0.06, so four sweep seeds do not settle its learning rate. In an earlier run, at another\n  \
+             learning rate, it ended 0.046 ± 0.038 above. So the claim is not tested.",
             "The smallest RMT is not compared, because no transformer here has so few FLOPs.",
             "Of the variants of Table 10, the RMT has the lowest training loss here too. Only its lead over the\n  \
              depth-wise LSTM is decided.",
-            "Hierarchical aggregation ends 0.007 ± 0.003 below the transformer, and in the paper above it. This\n  \
-             is no test of the paper, because the form of the aggregation is guessed from its parameters.",
-            "The highway transformer, second in Table 10, cannot be distinguished from the transformer.",
+            "Hierarchical aggregation ends 0.007 ± 0.003 below the transformer, and in the paper above it. This is\n  \
+             no test of the paper, because the form of the aggregation is guessed from its parameters. The RMT's\n  \
+             lead over it, 0.019 ± 0.022, is no test either.",
+            "The highway transformer, second in Table 10, cannot be distinguished from the transformer. Its form\n  \
+             or initialisation is probably not the paper's, because it hardly trains at the paper's learning rate.",
             "The loss falls as the stream grows from 32 to 128. The sizes from 128 to 512 cannot be\n  \
              distinguished.",
             "On WikiText, after training on tiny shakespeare, the RMT needs 0.07 to 0.16 fewer bits per byte.\n  \
