@@ -29,7 +29,7 @@ This page compares the claims of the papers with the experiments of the zoo.
 - **Values.** A value is the mean over the seeds. A difference is given with its 95 % confidence interval. Of two
   values, the first belongs to the claim's subject.
 - **p** is corrected (Holm) for the number of claims of the experiment, or of the claim's family if the experiment has
-  primary claims, which were named before its runs.
+  primary claims, which were named before the runs of the tested models.
 - **p among the main claims** is corrected for the main claims of the paper alone. They were chosen after most of these
   runs, so this p decides nothing.
 - **Units.** Numbers without a unit are validation losses, unless the claim says otherwise. They are in nats per
@@ -245,8 +245,13 @@ logarithm of the factor. The interval contains every factor at which the two los
   difference does too, because its page does not list the seeds.
 - **Sizes.** *Smaller* and *larger* mean that the interval lies on one side of the paper's factor. *As reported* means
   that it contains this factor and not 1, *undecided* that it contains both. Without an entry, the paper gives no
-  factor. The factors of the papers are measured in other ways, for other models, data and budgets, so a size is no
-  test of a paper.
+  factor. The factors of the papers are measured in other ways: as tokens to a training loss, as compute, or as a point
+  on the curve of one run. They are also for other models, data and budgets, so a size is no test of a paper.
+- **Intervals** are 95 % intervals of each row alone. They are not corrected for the eight rows.
+- **Cost.** The factors count tokens, not FLOPs. For the same tokens, mHC takes 33 % more FLOPs than the plain residual,
+  dynamic and static hyper-connections 12 and 6 % more, and attention residuals, full and in blocks, 8 and 3 % more.
+  DenseFormer and value residuals take as many. The RMT takes 16 % fewer than its transformer. With 1.33 times its
+  tokens, and so the FLOPs of mHC, the plain residual ends 0.064 ± 0.024 below mHC.
 - **Bias.** The learning rate of a baseline is the one tuned for 1 times its tokens, and the plain residual rereads
   text beyond 1.22 times its tokens. The RMT's transformer always does. Both can make the baseline fall too slowly,
   and so the factors too large.

@@ -428,7 +428,8 @@ impl Judgement {
         let count = p.len();
         for ((it, in_one), (p, corrected)) in family.into_iter().zip(p.iter().zip(holm(&p))) {
             let short = |p| p_value(p).trim_start_matches("= ").to_owned();
-            if *p < 1.0 {
+            // The p-value of identical runs, 1, is left out.
+            if *p < 1.0 || it.because.ends_with("sign test") {
                 it.because += &format!("; p {}", p_value(*p));
                 if count > 1 {
                     it.because += &format!(", corrected {}", short(corrected));

@@ -164,8 +164,8 @@ impl Results {
         };
         let families = match self.judge && has_families {
             true => {
-                " The primary claims were named before their results on these seeds were known. They form one family, \
-                 and the exploratory claims form another. p-values are corrected within each family."
+                " The primary claims were named before the runs of the tested models. They form one family, and the \
+                 exploratory claims form another. p-values are corrected within each family."
             }
             false => "",
         };

@@ -3,8 +3,8 @@
 use super::rows::Row;
 
 /// The p-value of each claim after Holm's correction for the claims of its paper among `rows`, as the end of a cell.
-/// Empty for a claim without a p-value, for a primary claim, whose family was named before its runs, and if the paper
-/// has no other such claim.
+/// Empty for a claim without a p-value, for a primary claim, whose family was named before the runs of the tested
+/// models, and if the paper has no other such claim.
 pub fn corrected(rows: &[&Row]) -> Vec<String> {
     let mut texts = vec![String::new(); rows.len()];
     for paper in papers(rows) {

@@ -71,3 +71,34 @@ fn primary_claims_are_a_family_of_their_own() {
         );
     }
 }
+
+#[test]
+fn a_sign_test_states_a_p_value_of_one() {
+    let mut found = seeds("old", "valid_loss", &[2.0; 4]);
+    found.extend(seeds("new", "valid_loss", &[1.9, 1.9, 2.1, 2.1]));
+    found.extend(seeds("same", "valid_loss", &[2.0; 4]));
+    let by_seeds = Test::Lower(Compared {
+        quantity: "valid_loss".into(),
+        run: "new".into(),
+        than: "old".into(),
+        beyond: None,
+        within: 0.0,
+        by: By::Seeds,
+    });
+    let of = |test| claim(test).judge(&found, &[]);
+    let mut claims = vec![of(by_seeds)];
+    Judgement::correct(&mut claims);
+    assert_eq!(claims[0].verdict, Verdict::Undecided);
+    let because = &claims[0].because;
+    assert!(
+        because.ends_with("; lower in 2 of 4 seeds; sign test; p = 1.000"),
+        "{because}"
+    );
+    let mut identical = vec![of(lower("same", "old"))];
+    Judgement::correct(&mut identical);
+    assert!(
+        !identical[0].because.contains("; p "),
+        "{}",
+        identical[0].because
+    );
+}
