@@ -149,7 +149,7 @@ fn large_products_and_their_gradients_are_right_up_to_rounding() {
                     .iter()
                     .zip(exact.iter().zip(found))
                 {
-                    let largest = exact.iter::<f64>().fold(0.0, |m, x: f64| m.max(x.abs()));
+                    let largest = exact.iter::<f64>().fold(0.0, |m: f64, x| m.max(x.abs()));
                     let apart = exact.iter::<f64>().zip(found.iter::<f64>());
                     let apart = apart.fold(0.0, |m: f64, (a, b)| m.max((a - b).abs()));
                     assert!(

@@ -11,6 +11,7 @@
 mod as_others_write;
 mod bad_input;
 mod ends;
+mod llama;
 mod round_trip;
 mod with_python;
 

@@ -5,6 +5,7 @@ use residual_zoo::core::Activation;
 use residual_zoo::data::{Source, Tokenizer, TokenizerConfig};
 use residual_zoo::exchange::{ExportOptions, ImportOptions, export, import};
 use residual_zoo::gpt2::{Gpt2Base, Gpt2Config};
+use residual_zoo::llama::{LlamaConfig, presets};
 use residual_zoo::{ModelConfig, core::Mup};
 use residual_zoo_system::Blame as _;
 use residual_zoo_testing::zoo;
@@ -40,6 +41,37 @@ pub fn gpt2s() -> Vec<(&'static str, ModelConfig)> {
     ]
 }
 
+/// Returns small forms of the modern decoder, with the classes of `transformers` that have them.
+pub fn llamas() -> Vec<(&'static str, &'static str, ModelConfig)> {
+    let classes = [
+        ("llama-3.2-1b", "LlamaForCausalLM"),
+        ("qwen-2.5-0.5b", "Qwen2ForCausalLM"),
+        ("qwen-3-8b", "Qwen3ForCausalLM"),
+        ("olmo-2-7b", "Olmo2ForCausalLM"),
+        ("gemma-2-2b", "Gemma2ForCausalLM"),
+        ("nanochat-d20-2025", "NanoChatForCausalLM"),
+    ];
+    classes
+        .map(|(name, class)| (name, class, small(presets::named(name).unwrap().config)))
+        .into()
+}
+
+/// Returns the same form of the modern decoder in a small size.
+fn small(preset: LlamaConfig) -> ModelConfig {
+    let windows = preset.windows.iter().map(|window| window.map(|_| 5));
+    ModelConfig::of(LlamaConfig {
+        n_layer: 2,
+        n_head: 4,
+        n_kv_head: Some(2),
+        head_dim: Some(10),
+        width: 48,
+        d_ff: Some(60),
+        context: 64,
+        windows: windows.collect(),
+        ..preset
+    })
+}
+
 /// Returns a GPT-2 with the multipliers of μP, which `GPT2LMHeadModel` does not support.
 pub fn mup() -> ModelConfig {
     ModelConfig::of(Gpt2Config {
@@ -70,7 +102,12 @@ pub fn all() -> Vec<(&'static str, ModelConfig)> {
         zoo::compositions(),
         vec![("μP", mup())],
     ];
-    own.into_iter().flatten().chain(gpt2s()).collect()
+    let llamas = llamas().into_iter().map(|(name, _, model)| (name, model));
+    own.into_iter()
+        .flatten()
+        .chain(gpt2s())
+        .chain(llamas)
+        .collect()
 }
 
 #[test]

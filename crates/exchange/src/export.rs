@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use residual_zoo_core::{Architecture as _, ConfigError, Design as _, ModelConfig as _, Tensors};
 use residual_zoo_models::{ConnectionConfig, ModelConfig, PlacedConnection, Run, Zoo};
-use residual_zoo_models::{gpt2, laurel, recurrent, rmt, tokenformer};
+use residual_zoo_models::{gpt2, laurel, llama, recurrent, rmt, tokenformer};
 use residual_zoo_runs::checkpoint::{MODEL, read_finite_tensors, write_tensors};
 use residual_zoo_runs::disk;
 use serde::Deserialize;
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::card::card;
 use crate::gpt2::{HEAD, HUGGING_FACE, HfConfig, PREFIX, UNEMBEDDING};
+use crate::llama::Family;
 use crate::weights::transpose;
 
 /// Options of an export.
@@ -39,7 +40,8 @@ pub const MODULE: &str = "modeling_residual_zoo";
 pub const OWN_TYPE: &str = "residual_zoo";
 
 /// Writes the chosen checkpoint of `run` to the new directory `directory`: configs, weights, tokenizer and a model
-/// card. A GPT-2 becomes a `GPT2LMHeadModel`. Other models of GPT-2, RMT and TokenFormer layers, with plain connections
+/// card. A GPT-2 becomes a `GPT2LMHeadModel`, and a modern decoder the
+/// class of `transformers` that has it, such as `LlamaForCausalLM`. Other models of GPT-2, Llama, RMT and TokenFormer layers, with plain connections
 /// or LAuReL, come with the code that `trust_remote_code` runs.
 ///
 /// # Errors
@@ -174,6 +176,17 @@ impl Files {
                 module: None,
             };
         }
+        if let Some(Zoo::Llama(config)) = run.config.model.plain()
+            && let Some((family, hf)) = Family::of(config, vocab_size)
+        {
+            let hf = hf.ending(ends);
+            return Self {
+                class: family.class(),
+                config: to_json(&hf),
+                weights: family.format().write(weights, config.n_layer),
+                module: None,
+            };
+        }
         let config = json!({
             "model_type": OWN_TYPE,
             "architectures": [OWN],
@@ -300,9 +313,10 @@ fn parts(model: &ModelConfig) -> Result<Vec<&'static str>, Error> {
     for entry in &model.layers {
         let part = match entry {
             Zoo::Gpt2(_) => gpt2::MODELING,
+            Zoo::Llama(_) => llama::MODELING,
             Zoo::Rmt(_) => rmt::MODELING,
             Zoo::TokenFormer(_) => tokenformer::MODELING,
-            other => return no_code("model", other.name(), "GPT-2, RMT and TokenFormer"),
+            other => return no_code("model", other.name(), "GPT-2, Llama, RMT and TokenFormer"),
         };
         if !parts.contains(&part) {
             parts.push(part);

@@ -79,14 +79,14 @@ pub const HEAD: &str = "lm_head.weight";
 
 /// Hugging Face's `Conv1D` has its weight as `[in, out]`.
 pub const HUGGING_FACE: Format = Format {
-    names: NAMES,
+    names: &[NAMES],
     first_layer: 0,
     transposed: false,
 };
 
 /// nanoGPT's `nn.Linear` has its weight as `[out, in]`.
 pub const NANO_GPT: Format = Format {
-    names: NAMES,
+    names: &[NAMES],
     first_layer: 0,
     transposed: true,
 };

@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use crate::ends::Ends;
 use crate::export::OWN_TYPE;
-use crate::json::{Fields, read_fields};
+use crate::json::{Fields, from_fields, read_fields};
+use crate::llama::{self, Family, HfConfig};
 use crate::pickle;
 use crate::torch::TorchFile;
 use crate::weights::{read_safetensors, read_torch};
@@ -282,12 +283,15 @@ fn read_hugging_face(directory: &Path) -> Result<Found, Error> {
     match text("model_type") {
         Some("gpt2") => {}
         Some(OWN_TYPE) => return read_own(directory, fields),
+        Some(kind) if let Some(family) = Family::named(kind) => {
+            return read_llama(directory, family, fields);
+        }
         None if class().is_some_and(|class| class.starts_with("GPT2")) => {}
         kind => {
             let kind = kind.map_or("without model_type".into(), |kind| {
                 format!("of a model of type {kind}")
             });
-            let problem = format!("is {kind}; only gpt2 and models of the zoo can be imported");
+            let problem = format!("is {kind}; {KINDS} and models of the zoo can be imported");
             return Err(Error::file(&file, problem));
         }
     }
@@ -316,6 +320,37 @@ fn read_hugging_face(directory: &Path) -> Result<Found, Error> {
                 tensors = gpt2::without_biases(&path, tensors)?;
             }
             gpt2::HUGGING_FACE.read(&path, tensors, model, vocab_size.into())
+        }),
+    })
+}
+
+/// The types of models of Hugging Face that can be imported.
+const KINDS: &str = "gpt2, llama, qwen2, qwen3, olmo2, gemma2, nanochat";
+
+/// Reads a model of a class of the modern decoder.
+fn read_llama(directory: &Path, family: Family, fields: Fields) -> Result<Found, Error> {
+    let file = directory.join("config.json");
+    let ends = Ends::read(directory, &fields)?;
+    let config = from_fields::<HfConfig>(fields);
+    let config = config.map_err(|e| Error::file(&file, format!("is damaged: {e}")))?;
+    let read = config.read(family);
+    let model = read.map_err(|e| Error::file(&file, e.to_string()))?;
+    let vocab_size = config.vocab_size();
+    let weights = weights_of(directory)?;
+    let path = weights.path().to_owned();
+    Ok(Found {
+        kind: family.kind(),
+        files: weights.files().to_vec(),
+        ends,
+        model: ModelConfig::of(model),
+        vocab_size,
+        path: path.clone(),
+        weights: Box::new(move |model| {
+            let tensors = weights.read(llama::is_buffer)?;
+            let tensors = llama::normalise(&path, tensors, is_tied(model))?;
+            family
+                .format()
+                .read(&path, tensors, model, vocab_size.into())
         }),
     })
 }
@@ -350,6 +385,7 @@ fn read_own(directory: &Path, mut config: Fields) -> Result<Found, Error> {
 fn is_tied(model: &ModelConfig) -> bool {
     match model.plain() {
         Some(residual_zoo_models::Zoo::Gpt2(config)) => config.tied,
+        Some(residual_zoo_models::Zoo::Llama(config)) => config.tied,
         _ => true,
     }
 }

@@ -3,11 +3,12 @@
 //! | | read by [`import()`] |
 //! |---|---|
 //! | GPT-2 of Hugging Face | `config.json`, and `model.safetensors` or `pytorch_model.bin` |
+//! | Llama, Qwen 2, Qwen 3, OLMo 2, Gemma 2, NanoChat of Hugging Face | the same files, without `pytorch_model.bin` of old versions |
 //! | nanoGPT | `ckpt.pt` |
 //! | TokenFormer, as its authors publish it | `pytorch_model.bin` |
 //!
 //! [`export()`] writes a run for Hugging Face's `transformers`: a GPT-2 as `GPT2LMHeadModel`, and other models of
-//! GPT-2, RMT and TokenFormer layers with their Python code. [`import()`] reads both back.
+//! GPT-2, Llama, RMT and TokenFormer layers with their Python code. [`import()`] reads both back.
 //!
 //! Every tensor is accounted for: a missing or unexpected tensor, or one of another shape, is an error. Pickles are
 //! read without executing them.
@@ -22,6 +23,7 @@ mod export;
 mod gpt2;
 mod import;
 mod json;
+mod llama;
 pub mod pickle;
 mod tokenformer;
 mod tokenizer;

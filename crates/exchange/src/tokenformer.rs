@@ -61,7 +61,7 @@ const NAMES: &[Name] = &[
 
 /// The authors' format.
 pub const AUTHORS: Format = Format {
-    names: NAMES,
+    names: &[NAMES],
     first_layer: 2,
     transposed: false,
 };

@@ -45,7 +45,7 @@ pub const fn linear(ours: &'static str, theirs: &'static str) -> Name {
 /// The names and the layout of a model's tensors in another project.
 pub struct Format {
     /// The tensors.
-    pub names: &'static [Name],
+    pub names: &'static [&'static [Name]],
     /// The number of the first layer in the other project.
     pub first_layer: usize,
     /// Whether the other project stores weights of linear layers as `[out, in]`.
@@ -56,7 +56,8 @@ impl Format {
     /// Returns the names of the tensors of a model with `n_layer` layers, in the zoo and in the other project, and
     /// whether the tensor is transposed.
     fn pairs(&self, n_layer: usize) -> impl Iterator<Item = (String, String, bool)> {
-        self.names.iter().flat_map(move |name| {
+        let names = self.names.iter().copied().flatten();
+        names.flat_map(move |name| {
             let layers = match name.ours.contains("{}") {
                 true => n_layer,
                 false => 1,

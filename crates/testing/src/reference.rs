@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use crate::pass::{Outcome, Values, run};
 use crate::root;
 
+mod modern;
 pub mod reuse;
 mod streams;
 mod vision;
@@ -182,6 +183,7 @@ pub fn model(mut keys: Keys) -> Result<(Zoo, Vocabulary, Translate), String> {
     let (zoo, translate): (Zoo, Translate) = match arch.as_str() {
         "gpt2" => (Zoo::of(gpt2(&mut keys)?), Box::new(rename(gpt2_name, same))),
         "laurel" => laurel(&mut keys)?,
+        "modern" => modern::model(&mut keys)?,
         "recurrent" => {
             let zoo = Zoo::of(gpt2(&mut keys)?).recurrent(recurrence(&mut keys)?);
             (zoo, Box::new(rename(gpt2_name, same)))

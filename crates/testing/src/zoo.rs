@@ -1,8 +1,9 @@
 //! Small models of every architecture, and compositions of them.
 
-use residual_zoo::core::ImageSize;
+use residual_zoo::core::{ImageSize, NormPlaces, Rotary};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
+use residual_zoo::llama::{CanonConfig, Gate, LlamaConfig, QkNorm};
 use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
 use residual_zoo::resnet::{BlockKind, ResNetConfig, ShortcutKind, Stem};
 use residual_zoo::rmt::RmtConfig;
@@ -28,6 +29,43 @@ pub fn gpt2() -> Zoo {
         width: WIDTH,
         context: 64,
         ..Gpt2Config::default()
+    })
+}
+
+/// A modern decoder with two layers, and three query heads for each key head.
+pub fn llama() -> Zoo {
+    Zoo::of(LlamaConfig {
+        n_layer: 2,
+        n_head: 6,
+        n_kv_head: Some(2),
+        width: WIDTH,
+        d_ff: Some(52),
+        context: 64,
+        ..LlamaConfig::default()
+    })
+}
+
+/// A modern decoder with windows, caps, Canon layers and gates.
+fn llama_with_options() -> Zoo {
+    Zoo::of(LlamaConfig {
+        n_layer: 2,
+        n_head: 4,
+        n_kv_head: Some(1),
+        head_dim: Some(10),
+        width: WIDTH,
+        context: 64,
+        norm_places: NormPlaces::Both,
+        rotary: Rotary {
+            share: 0.6,
+            ..Rotary::default()
+        },
+        qk_norm: Some(QkNorm::Heads),
+        attention_cap: Some(5.0),
+        logit_cap: Some(8.0),
+        windows: vec![Some(9), None],
+        gate: Some(Gate::PerHead),
+        canon: Some(CanonConfig::default()),
+        ..LlamaConfig::default()
     })
 }
 
@@ -95,6 +133,8 @@ pub fn recurrence(block: usize, form: Form) -> RecurrentConfig {
 pub fn architectures() -> Vec<(&'static str, Zoo)> {
     vec![
         ("GPT-2", gpt2()),
+        ("Llama", llama()),
+        ("Llama with options", llama_with_options()),
         ("RMT", rmt()),
         ("LAuReL", gpt2().per_sublayer(LaurelConfig::rw_lr_pa(3, 4))),
         ("TokenFormer", tokenformer()),

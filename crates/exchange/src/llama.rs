@@ -1,0 +1,630 @@
+//! Llama, Qwen 2, Qwen 3, OLMo 2, Gemma 2 and NanoChat of `transformers`.
+
+use std::path::Path;
+
+use residual_zoo_core::{
+    Activation, ConfigError, NormPlaces, RmsScale, Rotary, RotaryScaling, Tensors,
+};
+use residual_zoo_models::llama::{Biases, LlamaConfig, QkNorm};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::weights::{Format, Name, linear, same};
+
+/// A class of `transformers`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    Llama,
+    Qwen2,
+    Qwen3,
+    Olmo2,
+    Gemma2,
+    NanoChat,
+}
+
+/// Names that all classes share.
+const SHARED: &[Name] = &[
+    same("embeddings.tokens.weight", TOKENS),
+    linear("embeddings.unembedding.weight", HEAD),
+    same("embeddings.norm.gamma", "model.norm.weight"),
+    linear(
+        "block.layers.{}.attention.branch.q.weight",
+        "model.layers.{}.self_attn.q_proj.weight",
+    ),
+    linear(
+        "block.layers.{}.attention.branch.k.weight",
+        "model.layers.{}.self_attn.k_proj.weight",
+    ),
+    linear(
+        "block.layers.{}.attention.branch.v.weight",
+        "model.layers.{}.self_attn.v_proj.weight",
+    ),
+    linear(
+        "block.layers.{}.attention.branch.proj.weight",
+        "model.layers.{}.self_attn.o_proj.weight",
+    ),
+    same(
+        "block.layers.{}.attention.branch.q.bias",
+        "model.layers.{}.self_attn.q_proj.bias",
+    ),
+    same(
+        "block.layers.{}.attention.branch.k.bias",
+        "model.layers.{}.self_attn.k_proj.bias",
+    ),
+    same(
+        "block.layers.{}.attention.branch.v.bias",
+        "model.layers.{}.self_attn.v_proj.bias",
+    ),
+    same(
+        "block.layers.{}.attention.branch.proj.bias",
+        "model.layers.{}.self_attn.o_proj.bias",
+    ),
+    same(
+        "block.layers.{}.attention.branch.q_norm.gamma",
+        "model.layers.{}.self_attn.q_norm.weight",
+    ),
+    same(
+        "block.layers.{}.attention.branch.k_norm.gamma",
+        "model.layers.{}.self_attn.k_norm.weight",
+    ),
+];
+
+const GATED: &[Name] = &[
+    linear(
+        "block.layers.{}.feed_forward.branch.gate.weight",
+        "model.layers.{}.mlp.gate_proj.weight",
+    ),
+    linear(
+        "block.layers.{}.feed_forward.branch.fc.weight",
+        "model.layers.{}.mlp.up_proj.weight",
+    ),
+    linear(
+        "block.layers.{}.feed_forward.branch.proj.weight",
+        "model.layers.{}.mlp.down_proj.weight",
+    ),
+    same(
+        "block.layers.{}.feed_forward.branch.gate.bias",
+        "model.layers.{}.mlp.gate_proj.bias",
+    ),
+    same(
+        "block.layers.{}.feed_forward.branch.fc.bias",
+        "model.layers.{}.mlp.up_proj.bias",
+    ),
+    same(
+        "block.layers.{}.feed_forward.branch.proj.bias",
+        "model.layers.{}.mlp.down_proj.bias",
+    ),
+];
+
+const PLAIN: &[Name] = &[
+    linear(
+        "block.layers.{}.feed_forward.branch.fc.weight",
+        "model.layers.{}.mlp.fc1.weight",
+    ),
+    linear(
+        "block.layers.{}.feed_forward.branch.proj.weight",
+        "model.layers.{}.mlp.fc2.weight",
+    ),
+];
+
+const ATTENTION_BEFORE: &str = "block.layers.{}.attention.branch.norms.before.gamma";
+const ATTENTION_BEHIND: &str = "block.layers.{}.attention.branch.norms.behind.gamma";
+const MLP_BEFORE: &str = "block.layers.{}.feed_forward.branch.norms.before.gamma";
+const MLP_BEHIND: &str = "block.layers.{}.feed_forward.branch.norms.behind.gamma";
+
+const BEFORE: &[Name] = &[
+    same(ATTENTION_BEFORE, "model.layers.{}.input_layernorm.weight"),
+    same(
+        MLP_BEFORE,
+        "model.layers.{}.post_attention_layernorm.weight",
+    ),
+];
+
+const BEHIND: &[Name] = &[
+    same(
+        ATTENTION_BEHIND,
+        "model.layers.{}.post_attention_layernorm.weight",
+    ),
+    same(
+        MLP_BEHIND,
+        "model.layers.{}.post_feedforward_layernorm.weight",
+    ),
+];
+
+const BOTH: &[Name] = &[
+    same(ATTENTION_BEFORE, "model.layers.{}.input_layernorm.weight"),
+    same(
+        MLP_BEFORE,
+        "model.layers.{}.pre_feedforward_layernorm.weight",
+    ),
+];
+
+/// The token table in `transformers`.
+const TOKENS: &str = "model.embed_tokens.weight";
+/// The unembedding in `transformers`.
+const HEAD: &str = "lm_head.weight";
+
+impl Family {
+    pub const ALL: [Self; 6] = [
+        Self::Llama,
+        Self::Qwen2,
+        Self::Qwen3,
+        Self::Olmo2,
+        Self::Gemma2,
+        Self::NanoChat,
+    ];
+
+    /// The family whose `model_type` is `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|family| family.model_type() == name)
+    }
+
+    /// The field `model_type` of its `config.json`.
+    pub fn model_type(self) -> &'static str {
+        match self {
+            Self::Llama => "llama",
+            Self::Qwen2 => "qwen2",
+            Self::Qwen3 => "qwen3",
+            Self::Olmo2 => "olmo2",
+            Self::Gemma2 => "gemma2",
+            Self::NanoChat => "nanochat",
+        }
+    }
+
+    /// The class.
+    pub fn class(self) -> &'static str {
+        match self {
+            Self::Llama => "LlamaForCausalLM",
+            Self::Qwen2 => "Qwen2ForCausalLM",
+            Self::Qwen3 => "Qwen3ForCausalLM",
+            Self::Olmo2 => "Olmo2ForCausalLM",
+            Self::Gemma2 => "Gemma2ForCausalLM",
+            Self::NanoChat => "NanoChatForCausalLM",
+        }
+    }
+
+    /// The kind of its files, for users.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Llama => "Llama of Hugging Face",
+            Self::Qwen2 => "Qwen 2 of Hugging Face",
+            Self::Qwen3 => "Qwen 3 of Hugging Face",
+            Self::Olmo2 => "OLMo 2 of Hugging Face",
+            Self::Gemma2 => "Gemma 2 of Hugging Face",
+            Self::NanoChat => "NanoChat of Hugging Face",
+        }
+    }
+
+    /// The names and the layout of its tensors.
+    pub fn format(self) -> Format {
+        let names: &'static [&'static [Name]] = match self {
+            Self::Llama | Self::Qwen2 | Self::Qwen3 => &[SHARED, GATED, BEFORE],
+            Self::Olmo2 => &[SHARED, GATED, BEHIND],
+            Self::Gemma2 => &[SHARED, GATED, BOTH, BEHIND],
+            Self::NanoChat => &[SHARED, PLAIN],
+        };
+        Format {
+            names,
+            first_layer: 0,
+            transposed: true,
+        }
+    }
+
+    /// Whether layers may have windows.
+    fn slides(self) -> bool {
+        matches!(self, Self::Qwen2 | Self::Qwen3 | Self::Gemma2)
+    }
+
+    /// The family that has the model of `config`, with its `config.json`. `None` if no family has it.
+    pub fn of(config: &LlamaConfig, vocab_size: usize) -> Option<(Self, HfConfig)> {
+        let config = canonical(config.clone());
+        let pairs = Self::ALL.map(|family| (family, HfConfig::write(family, &config, vocab_size)));
+        let mut pairs = pairs.into_iter();
+        pairs.find(|(family, hf)| hf.read(*family).is_ok_and(|read| read == config))
+    }
+}
+
+/// Returns the same model in one form of its config. Fields with the value that `None` means are `None`, except the
+/// width of the feed-forward network. Dropout and initial weights, which `transformers` does not have, are left out.
+fn canonical(config: LlamaConfig) -> LlamaConfig {
+    let windows: Vec<_> = (0..config.n_layer)
+        .map(|layer| config.window(layer))
+        .collect();
+    let any = windows.iter().any(Option::is_some);
+    let (heads, d, width) = (config.n_head, config.head_dim(), config.width);
+    let default_scale = (d as f64).powf(-0.5);
+    LlamaConfig {
+        n_kv_head: config.n_kv_head.filter(|n| *n != heads),
+        head_dim: (d * heads != width).then_some(d),
+        d_ff: Some(config.d_ff()),
+        windows: if any { windows } else { Vec::new() },
+        attention_scale: config
+            .attention_scale
+            .filter(|scale| *scale != default_scale),
+        dropout: 0.0,
+        init: None,
+        ..config
+    }
+}
+
+fn scale_of(config: &LlamaConfig) -> f64 {
+    let default = (config.head_dim() as f64).powf(-0.5);
+    config.attention_scale.unwrap_or(default)
+}
+
+/// Whether a tensor is not a weight. Old files have the frequencies of rotary positions.
+pub fn is_buffer(name: &str) -> bool {
+    name.ends_with(".rotary_emb.inv_freq")
+}
+
+/// Leaves out the unembedding of a model that ties it to the token table.
+///
+/// # Errors
+///
+/// Returns an error if the unembedding differs from the token table although it is tied.
+pub fn normalise(path: &Path, mut tensors: Tensors, tied: bool) -> Result<Tensors, Error> {
+    if !tied {
+        return Ok(tensors);
+    }
+    let Some(head) = tensors.remove(HEAD) else {
+        return Ok(tensors);
+    };
+    match tensors.get(TOKENS) {
+        // If one tensor has two names, a file may have either.
+        None => drop(tensors.insert(TOKENS.into(), head)),
+        Some(tokens) if tokens.shape == head.shape && tokens.as_bytes() == head.as_bytes() => {}
+        Some(_) => {
+            let problem = format!(
+                "has {HEAD}, which differs from {TOKENS} although the config ties them; set \
+                 `tie_word_embeddings` to false in config.json"
+            );
+            return Err(Error::file(path, problem));
+        }
+    }
+    Ok(tensors)
+}
+
+/// The positions in a `config.json`: `rope_parameters` of `transformers` 5, `rope_scaling` of version 4.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rope {
+    #[serde(alias = "type")]
+    rope_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rope_theta: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partial_rotary_factor: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    factor: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    low_freq_factor: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    high_freq_factor: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    original_max_position_embeddings: Option<usize>,
+}
+
+/// The `config.json` of one of these classes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HfConfig {
+    #[serde(skip_deserializing)]
+    model_type: String,
+    #[serde(skip_deserializing)]
+    architectures: Vec<String>,
+    vocab_size: usize,
+    hidden_size: usize,
+    intermediate_size: usize,
+    num_hidden_layers: usize,
+    num_attention_heads: usize,
+    num_key_value_heads: Option<usize>,
+    head_dim: Option<usize>,
+    max_position_embeddings: usize,
+    rms_norm_eps: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hidden_act: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hidden_activation: Option<String>,
+    attention_bias: bool,
+    mlp_bias: bool,
+    attention_dropout: f64,
+    tie_word_embeddings: Option<bool>,
+    // Version 4 of `transformers` reads these two, and version 5 the next one.
+    rope_theta: Option<f64>,
+    rope_scaling: Option<Rope>,
+    rope_parameters: Option<Rope>,
+    #[serde(skip_serializing)]
+    partial_rotary_factor: Option<f64>,
+    sliding_window: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    use_sliding_window: Option<bool>,
+    #[serde(skip_serializing)]
+    max_window_layers: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layer_types: Option<Vec<String>>,
+    #[serde(skip_serializing)]
+    use_bidirectional_attention: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attn_logit_softcapping: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    final_logit_softcapping: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    query_pre_attn_scalar: Option<f64>,
+    /// Written, but not read: they may be lists.
+    #[serde(skip_deserializing)]
+    bos_token_id: Option<u32>,
+    #[serde(skip_deserializing)]
+    eos_token_id: Option<u32>,
+}
+
+const SLIDING: &str = "sliding_attention";
+const FULL: &str = "full_attention";
+
+/// The activations and their names in `transformers`. The first name of each is written.
+const ACTIVATIONS: [(&str, Activation); 8] = [
+    ("silu", Activation::Silu),
+    ("swish", Activation::Silu),
+    ("gelu_pytorch_tanh", Activation::GeluTanh),
+    ("gelu_new", Activation::GeluTanh),
+    ("gelu_fast", Activation::GeluTanh),
+    ("gelu", Activation::GeluErf),
+    ("relu", Activation::Relu),
+    ("relu2", Activation::SquaredRelu),
+];
+
+impl HfConfig {
+    /// Sets the ids that begin and end a text.
+    pub fn ending(self, [bos_token_id, eos_token_id]: [Option<u32>; 2]) -> Self {
+        Self {
+            bos_token_id,
+            eos_token_id,
+            ..self
+        }
+    }
+
+    /// Returns the number of token ids.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// Returns the config in the zoo.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error about a setting that the zoo does not have.
+    pub fn read(&self, family: Family) -> Result<LlamaConfig, ConfigError> {
+        let sizes = [
+            ("vocab_size", self.vocab_size),
+            ("hidden_size", self.hidden_size),
+            ("intermediate_size", self.intermediate_size),
+            ("num_hidden_layers", self.num_hidden_layers),
+            ("num_attention_heads", self.num_attention_heads),
+            ("max_position_embeddings", self.max_position_embeddings),
+        ];
+        for (field, size) in sizes {
+            residual_zoo_core::check::size(field, size)?;
+        }
+        if self.attention_dropout != 0.0 {
+            let problem = format!(
+                "is {}; dropout on attention alone is not supported. If you will not train the model, set it to 0",
+                self.attention_dropout
+            );
+            return Err(ConfigError::new("attention_dropout", problem));
+        }
+        if self.use_bidirectional_attention == Some(true) {
+            let problem = "is true, which is not supported";
+            return Err(ConfigError::new("use_bidirectional_attention", problem));
+        }
+        let heads = self.num_attention_heads;
+        let bias = self.attention_bias;
+        let is = |other| family == other;
+        let head_dim = self.head_dim.unwrap_or(self.hidden_size / heads);
+        let attention_scale = match self.query_pre_attn_scalar.filter(|_| is(Family::Gemma2)) {
+            Some(scalar) => scalar.powf(-0.5),
+            None => (head_dim as f64).powf(-0.5),
+        };
+        let (norm, norm_places) = match family {
+            Family::Llama | Family::Qwen2 | Family::Qwen3 => (RmsScale::Scale, NormPlaces::Before),
+            Family::Olmo2 => (RmsScale::Scale, NormPlaces::Behind),
+            Family::Gemma2 => (RmsScale::OnePlus, NormPlaces::Both),
+            Family::NanoChat => (RmsScale::None, NormPlaces::Before),
+        };
+        let capped = is(Family::Gemma2) || is(Family::NanoChat);
+        Ok(canonical(LlamaConfig {
+            n_layer: self.num_hidden_layers,
+            n_head: heads,
+            n_kv_head: Some(self.num_key_value_heads.unwrap_or(heads)),
+            head_dim: Some(head_dim),
+            width: self.hidden_size,
+            d_ff: Some(self.intermediate_size),
+            context: self.max_position_embeddings,
+            norm,
+            norm_places,
+            norm_eps: self.rms_norm_eps.unwrap_or(1e-6),
+            activation: self.activation(family)?,
+            gated: !is(Family::NanoChat),
+            rotary: self.rotary(family)?,
+            qk_norm: match family {
+                Family::Qwen3 | Family::NanoChat => Some(QkNorm::Heads),
+                Family::Olmo2 => Some(QkNorm::All),
+                Family::Llama | Family::Qwen2 | Family::Gemma2 => None,
+            },
+            qk_norm_late: is(Family::NanoChat),
+            qk_scale: 1.0,
+            attention_scale: Some(attention_scale),
+            attention_cap: self.attn_logit_softcapping.filter(|_| is(Family::Gemma2)),
+            logit_cap: self.final_logit_softcapping.filter(|_| capped),
+            windows: self.windows(family)?,
+            bias: match bias || is(Family::Qwen2) {
+                true => Biases::Qkv,
+                false => Biases::None,
+            },
+            proj_bias: bias && !is(Family::Qwen2),
+            mlp_bias: self.mlp_bias && is(Family::Llama),
+            scaled_embedding: is(Family::Gemma2),
+            normed_embedding: is(Family::NanoChat),
+            tied: self.tie_word_embeddings.unwrap_or(is(Family::Gemma2)),
+            gate: None,
+            canon: None,
+            dropout: 0.0,
+            init: None,
+        }))
+    }
+
+    fn activation(&self, family: Family) -> Result<Activation, ConfigError> {
+        let (field, name) = match (&self.hidden_activation, &self.hidden_act) {
+            (Some(name), _) => ("hidden_activation", name.as_str()),
+            (None, Some(name)) => ("hidden_act", name.as_str()),
+            (None, None) => return Ok(default_activation(family)),
+        };
+        let known = ACTIVATIONS.iter().find(|(known, _)| *known == name);
+        known.map(|(_, activation)| *activation).ok_or_else(|| {
+            let names: Vec<&str> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
+            ConfigError::new(
+                field,
+                format!("is {name}; supported are {}", names.join(", ")),
+            )
+        })
+    }
+
+    fn rotary(&self, family: Family) -> Result<Rotary, ConfigError> {
+        let (field, rope) = match (&self.rope_parameters, &self.rope_scaling) {
+            (Some(rope), _) => ("rope_parameters", rope.clone()),
+            (None, Some(rope)) => ("rope_scaling", rope.clone()),
+            (None, None) => ("rope_parameters", Rope::default()),
+        };
+        let number = |name: &str, value: Option<f64>| {
+            let missing = || ConfigError::new(format!("{field}.{name}"), "is missing");
+            value.ok_or_else(missing)
+        };
+        let scaling = match rope.rope_type.as_deref() {
+            None | Some("default") => None,
+            Some("llama3") => {
+                let original = rope.original_max_position_embeddings;
+                Some(RotaryScaling {
+                    factor: number("factor", rope.factor)?,
+                    low: number("low_freq_factor", rope.low_freq_factor)?,
+                    high: number("high_freq_factor", rope.high_freq_factor)?,
+                    original: original.unwrap_or(self.max_position_embeddings),
+                })
+            }
+            Some(other) => {
+                let problem = format!("is {other}; default and llama3 are supported");
+                return Err(ConfigError::new(format!("{field}.rope_type"), problem));
+            }
+        };
+        let share = rope.partial_rotary_factor.or(self.partial_rotary_factor);
+        Ok(Rotary {
+            base: rope.rope_theta.or(self.rope_theta).unwrap_or(10_000.0),
+            share: share.unwrap_or(1.0),
+            scaling,
+            backwards: family == Family::NanoChat,
+            ..Rotary::default()
+        })
+    }
+
+    /// The window of each layer; an empty list if no layer has one.
+    fn windows(&self, family: Family) -> Result<Vec<Option<usize>>, ConfigError> {
+        let layers = self.num_hidden_layers;
+        let types = self.layer_types.as_deref();
+        if let Some(odd) = types
+            .into_iter()
+            .flatten()
+            .find(|kind| ![SLIDING, FULL].contains(&kind.as_str()))
+        {
+            let problem = format!("has {odd}; {SLIDING} and {FULL} are supported");
+            return Err(ConfigError::new("layer_types", problem));
+        }
+        if types.is_some_and(|types| types.len() != layers) {
+            let problem = format!("does not have one entry for each of the {layers} layers");
+            return Err(ConfigError::new("layer_types", problem));
+        }
+        // Gemma 2 always has windows, and Qwen only if they are turned on.
+        let on = family.slides() && self.use_sliding_window.unwrap_or(family == Family::Gemma2);
+        let Some(window) = self.sliding_window.filter(|_| on) else {
+            return Ok(Vec::new());
+        };
+        let slides = |layer: usize| match (types, family) {
+            (Some(types), _) => types[layer] == SLIDING,
+            (None, Family::Gemma2) => layer.is_multiple_of(2),
+            (None, _) => layer >= self.max_window_layers.unwrap_or(28),
+        };
+        let windows: Vec<_> = (0..layers)
+            .map(|layer| slides(layer).then_some(window))
+            .collect();
+        let any = windows.iter().any(Option::is_some);
+        Ok(if any { windows } else { Vec::new() })
+    }
+
+    /// Writes a complete config as that of `family`. What the family lacks is lost.
+    fn write(family: Family, config: &LlamaConfig, vocab_size: usize) -> Self {
+        let name = ACTIVATIONS
+            .iter()
+            .find(|(_, activation)| *activation == config.activation);
+        let name = name.map(|(name, _)| (*name).to_owned());
+        let rope = match config.rotary.scaling {
+            None => Rope {
+                rope_type: Some("default".into()),
+                ..Rope::default()
+            },
+            Some(scaling) => Rope {
+                rope_type: Some("llama3".into()),
+                factor: Some(scaling.factor),
+                low_freq_factor: Some(scaling.low),
+                high_freq_factor: Some(scaling.high),
+                original_max_position_embeddings: Some(scaling.original),
+                ..Rope::default()
+            },
+        };
+        let partial = (config.rotary.share != 1.0).then_some(config.rotary.share);
+        let window = config.windows.iter().flatten().next().copied();
+        let types = config.windows.iter().map(|window| match window {
+            Some(_) => SLIDING.to_owned(),
+            None => FULL.to_owned(),
+        });
+        let types = (family.slides() && window.is_some()).then(|| types.collect());
+        let is_gemma = family == Family::Gemma2;
+        Self {
+            model_type: family.model_type().into(),
+            architectures: vec![family.class().into()],
+            vocab_size,
+            hidden_size: config.width,
+            intermediate_size: config.d_ff(),
+            num_hidden_layers: config.n_layer,
+            num_attention_heads: config.n_head,
+            num_key_value_heads: Some(config.n_kv_head()),
+            head_dim: Some(config.head_dim()),
+            max_position_embeddings: config.context,
+            rms_norm_eps: Some(config.norm_eps),
+            hidden_act: name.clone().filter(|_| !is_gemma),
+            hidden_activation: name.filter(|_| is_gemma),
+            attention_bias: config.proj_bias,
+            mlp_bias: config.mlp_bias,
+            tie_word_embeddings: Some(config.tied),
+            rope_theta: Some(config.rotary.base),
+            rope_scaling: config.rotary.scaling.map(|_| rope.clone()),
+            rope_parameters: Some(Rope {
+                rope_theta: Some(config.rotary.base),
+                partial_rotary_factor: partial,
+                ..rope
+            }),
+            sliding_window: window.filter(|_| family.slides()),
+            use_sliding_window: (family.slides() && !is_gemma).then_some(window.is_some()),
+            layer_types: types,
+            attn_logit_softcapping: config.attention_cap.filter(|_| is_gemma),
+            final_logit_softcapping: config.logit_cap,
+            query_pre_attn_scalar: is_gemma.then(|| scale_of(config).powi(-2).round()),
+            ..Self::default()
+        }
+    }
+}
+
+fn default_activation(family: Family) -> Activation {
+    match family {
+        Family::Gemma2 => Activation::GeluTanh,
+        Family::NanoChat => Activation::SquaredRelu,
+        Family::Llama | Family::Qwen2 | Family::Qwen3 | Family::Olmo2 => Activation::Silu,
+    }
+}
