@@ -145,17 +145,63 @@ impl MinLearningRate {
 }
 
 /// The schedule of the learning rate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Schedule {
     /// A linear rise over `warmup` steps to `learning_rate`, then half a cosine down to
     /// `min_learning_rate` at the last step (Loshchilov and Hutter, "SGDR", 2017, without restarts).
     #[default]
     Cosine,
+    /// The same rise, then a line down to `min_learning_rate` at the last step.
+    Linear,
+    /// The same rise, then a constant `learning_rate`, then a fall to `min_learning_rate` at the last step (Hu et al.,
+    /// "MiniCPM", 2024).
+    Wsd {
+        /// The share of the steps in which the learning rate falls.
+        decay: f64,
+        /// The shape of the fall.
+        #[serde(default)]
+        shape: DecayShape,
+    },
     /// `Cosine` times a factor that follows the curriculum, as in the published code of Kausik, "Scaling efficient
     /// LLMs" (2024); docs/papers/recurrent.md explains it. Each new level multiplies the factor by 1 − ½ l / l_max,
     /// where l is the length of a sequence at that level. At the last level, the factor is this product times 1 −
     /// exp(−loss), where loss is the lowest validation loss at that level.
     Kausik,
+}
+
+impl Schedule {
+    fn validate(self) -> Result<(), ConfigError> {
+        match self {
+            Self::Wsd { decay, .. } if !(decay > 0.0 && decay <= 1.0) => {
+                let problem = format!("is {decay}; it must be above 0 and at most 1");
+                Err(ConfigError::new("schedule.decay", problem))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The shape of a fall from 1 to 0, with the share p of its steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DecayShape {
+    /// 1 − p.
+    #[default]
+    Linear,
+    /// ½ (1 + cos πp).
+    Cosine,
+    /// 1 − √p (Hägele et al., "Scaling laws and compute-optimal training beyond fixed training durations", 2024).
+    OneMinusSqrt,
+}
+
+impl DecayShape {
+    /// The height after the share `p` of the fall.
+    pub fn at(self, p: f64) -> f64 {
+        match self {
+            Self::Linear => 1.0 - p,
+            Self::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * p).cos()),
+            Self::OneMinusSqrt => 1.0 - p.sqrt(),
+        }
+    }
 }
 
 /// The optimizer.
@@ -250,6 +296,7 @@ impl TrainConfig {
         check::positive("learning_rate", self.learning_rate)?;
         self.min_learning_rate.validate(self.learning_rate)?;
         check::at_most("warmup", self.warmup, MOST_STEPS)?;
+        self.schedule.validate()?;
         if self.recompute == Some(Recompute::Every(0)) {
             let problem = "is Every(0); it must be Every(1) or more";
             return Err(ConfigError::new("recompute", problem));

@@ -25,7 +25,9 @@ mod wording;
 
 pub use assign::{composition, names_of};
 pub use choice::{Choice, best};
-pub use config::{MinLearningRate, OnDiskError, OptimizerKind, RunConfig, Schedule, TrainConfig};
+pub use config::{
+    DecayShape, MinLearningRate, OnDiskError, OptimizerKind, RunConfig, Schedule, TrainConfig,
+};
 pub use error::{Error, describe_not_finite};
 pub use lock::Lock;
 pub use log::Mark;

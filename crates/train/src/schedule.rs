@@ -1,6 +1,6 @@
 //! Learning-rate schedules.
 
-use residual_zoo_runs::{Schedule, TrainConfig};
+use residual_zoo_runs::{DecayShape, Schedule, TrainConfig};
 
 /// The position of a run in its curriculum after a validation.
 #[derive(Clone, Debug)]
@@ -19,14 +19,14 @@ pub(crate) fn factor(schedule: Schedule, before: f64, loss: f64, curriculum: &Cu
     let at_level = |l: &f64| 1.0 - 0.5 * l / curriculum.longest;
     let decayed: f64 = curriculum.lengths.iter().map(at_level).product();
     match schedule {
-        Schedule::Cosine => before,
+        Schedule::Cosine | Schedule::Linear | Schedule::Wsd { .. } => before,
         Schedule::Kausik if curriculum.was_last => before.min(decayed * (1.0 - (-loss).exp())),
         Schedule::Kausik => decayed,
     }
 }
 
-/// The learning rate of step `step`, counted from 0, by [`Schedule::Cosine`].
-pub fn cosine(config: &TrainConfig, step: usize) -> f64 {
+/// The learning rate of step `step`, counted from 0, without the factor of [`Schedule::Kausik`].
+pub fn learning_rate(config: &TrainConfig, step: usize) -> f64 {
     let &TrainConfig {
         learning_rate: peak,
         warmup,
@@ -38,7 +38,19 @@ pub fn cosine(config: &TrainConfig, step: usize) -> f64 {
         return peak * (step + 1) as f64 / (warmup as f64 + 1.0);
     }
     let last = steps.saturating_sub(1).max(warmup.saturating_add(1));
-    let progress = (step - warmup) as f64 / (last - warmup) as f64;
-    let cosine = 0.5 * (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos());
-    floor + (peak - floor) * cosine
+    // The last step before the fall.
+    let (start, shape) = match config.schedule {
+        Schedule::Cosine | Schedule::Kausik => (warmup, DecayShape::Cosine),
+        Schedule::Linear => (warmup, DecayShape::Linear),
+        Schedule::Wsd { decay, shape } => {
+            let fall = (decay * steps as f64).round() as usize;
+            let start = last.saturating_sub(fall.max(1));
+            (start.max(warmup), shape)
+        }
+    };
+    let progress = step.saturating_sub(start) as f64 / (last - start) as f64;
+    floor + (peak - floor) * shape.at(progress.min(1.0))
 }
+
+#[cfg(test)]
+mod tests;

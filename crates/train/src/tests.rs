@@ -13,10 +13,9 @@ use residual_zoo_data::{CopyConfig, Corpus, DataConfig, Source, SyntheticConfig,
 use residual_zoo_gpt2::{Gpt2Base, Gpt2Config};
 
 use crate::checkpoint::Journal;
-use crate::schedule::cosine;
 use crate::trainer::read;
 use residual_zoo_runs::generate::{Generator, Sampling};
-use residual_zoo_runs::{MinLearningRate, OptimizerKind, RunConfig, Schedule, TrainConfig};
+use residual_zoo_runs::{OptimizerKind, RunConfig, Schedule, TrainConfig};
 
 use crate::{Trainer, checkpoint};
 
@@ -84,34 +83,6 @@ fn weights(model: &Model) -> BTreeMap<String, Vec<f64>> {
         .into_iter()
         .map(|(name, data)| (name, numbers(data)))
         .collect()
-}
-
-#[test]
-fn the_learning_rate_rises_linearly_and_falls_as_a_cosine() {
-    let config = TrainConfig {
-        learning_rate: 1.0,
-        min_learning_rate: MinLearningRate::Ratio(0.1),
-        warmup: 3,
-        steps: 14,
-        ..TrainConfig::default()
-    };
-    let at = |step| cosine(&config, step);
-    assert_eq!([at(0), at(1), at(2), at(3)], [0.25, 0.5, 0.75, 1.0]);
-    assert!(
-        (at(8) - 0.55).abs() < 1e-12,
-        "half way is the mean of peak and floor"
-    );
-    assert!(
-        (at(13) - 0.1).abs() < 1e-12,
-        "the last step is at the floor"
-    );
-    assert_eq!(at(100), 0.1);
-    let all_warmup = TrainConfig {
-        warmup: 10,
-        steps: 5,
-        ..config
-    };
-    assert!((0..5).all(|step| cosine(&all_warmup, step) < 1.0));
 }
 
 #[test]

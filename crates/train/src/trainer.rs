@@ -352,7 +352,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
 
     /// The learning rate of the next step.
     pub fn learning_rate(&self) -> f64 {
-        schedule::cosine(&self.config.train, self.progress.step) * self.progress.lr_scale
+        schedule::learning_rate(&self.config.train, self.progress.step) * self.progress.lr_scale
     }
 
     /// Validates the model. Every validation has the same batches.
