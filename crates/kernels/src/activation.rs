@@ -13,6 +13,10 @@ pub enum Activation {
     GeluErf,
     /// max(x, 0).
     Relu,
+    /// max(x, 0)².
+    SquaredRelu,
+    /// x σ(x).
+    Silu,
 }
 
 /// Applies the activation to every element.
@@ -51,6 +55,10 @@ pub(crate) mod flex {
     pub(crate) struct Erf;
     #[derive(Clone, Copy)]
     pub(crate) struct Relu;
+    #[derive(Clone, Copy)]
+    pub(crate) struct SquaredRelu;
+    #[derive(Clone, Copy)]
+    pub(crate) struct Silu;
 
     impl Tanh {
         /// 2u and its derivative, u = √(2/π) (x + 0.044715 x³).
@@ -123,6 +131,40 @@ pub(crate) mod flex {
         }
     }
 
+    impl Function for SquaredRelu {
+        #[inline(always)]
+        fn value<E: Real>(self, x: E) -> E {
+            let x = Relu.value(x);
+            x * x
+        }
+
+        #[inline(always)]
+        fn slope<E: Real>(self, x: E) -> E {
+            E::of(2.0) * Relu.value(x)
+        }
+    }
+
+    impl Silu {
+        /// σ(x).
+        #[inline(always)]
+        fn gate<E: Real>(x: E) -> E {
+            E::one() / (E::one() + (-x).fast_exp())
+        }
+    }
+
+    impl Function for Silu {
+        #[inline(always)]
+        fn value<E: Real>(self, x: E) -> E {
+            x * Self::gate(x)
+        }
+
+        #[inline(always)]
+        fn slope<E: Real>(self, x: E) -> E {
+            let gate = Self::gate(x);
+            gate + x * gate * (E::one() - gate)
+        }
+    }
+
     /// y = f(x).
     struct Forward<'a, E, F>(&'a mut [E], &'a [E], F);
 
@@ -156,7 +198,7 @@ pub(crate) mod flex {
     /// Evaluates `$body` with the [`Function`] of an activation as `$f`.
     macro_rules! with_function {
         ($activation:expr, |$f:ident| $body:expr) => {{
-            use crate::activation::flex::{Erf, Relu, Tanh};
+            use crate::activation::flex::{Erf, Relu, Silu, SquaredRelu, Tanh};
             match $activation {
                 crate::Activation::GeluTanh => {
                     let $f = Tanh;
@@ -168,6 +210,14 @@ pub(crate) mod flex {
                 }
                 crate::Activation::Relu => {
                     let $f = Relu;
+                    $body
+                }
+                crate::Activation::SquaredRelu => {
+                    let $f = SquaredRelu;
+                    $body
+                }
+                crate::Activation::Silu => {
+                    let $f = Silu;
                     $body
                 }
             }
@@ -234,7 +284,9 @@ mod libtorch {
         pub(crate) fn value(self, x: &Tensor) -> Tensor {
             match self {
                 Self::Relu => x.relu(),
-                _ => x.gelu(self.form()),
+                Self::SquaredRelu => x.relu().square(),
+                Self::Silu => x.silu(),
+                Self::GeluTanh | Self::GeluErf => x.gelu(self.form()),
             }
         }
 
@@ -242,7 +294,9 @@ mod libtorch {
         pub(crate) fn gradient(self, x: &Tensor, grad: &Tensor) -> Tensor {
             match self {
                 Self::Relu => x.threshold_backward(grad, 0.0),
-                _ => x.gelu_backward(grad, self.form()),
+                Self::SquaredRelu => x.relu() * grad * 2.0,
+                Self::Silu => x.silu_backward(grad),
+                Self::GeluTanh | Self::GeluErf => x.gelu_backward(grad, self.form()),
             }
         }
     }
@@ -267,14 +321,16 @@ mod libtorch {
 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
-    use super::flex::{Erf, Function, Tanh};
+    use super::flex::{Erf, Function, Silu, Tanh};
 
     #[test]
-    fn gelu_is_flat_far_from_zero() {
+    fn gelu_and_silu_are_flat_far_from_zero() {
         for x in [1e3_f32, 1e12, 1e15, 1e30] {
             for (value, slope) in [
                 (Tanh.value(-x), Tanh.slope(-x)),
                 (0.0, Erf.slope(-x)),
+                (Silu.value(-x), Silu.slope(-x)),
+                (Silu.value(x) - x, Silu.slope(x) - 1.0),
                 (Tanh.value(x) - x, Tanh.slope(x) - 1.0),
                 (Erf.value(x) - x, Erf.slope(x) - 1.0),
             ] {

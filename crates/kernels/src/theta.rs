@@ -388,7 +388,7 @@ mod libtorch {
         /// Whether one CUDA kernel computes Θ of these scores.
         fn has_kernel(&self, a: &Tensor) -> bool {
             let kind = matches!(a.kind(), Kind::Float | Kind::BFloat16);
-            is_cuda(a) && kind && self.form != Form::Softmax
+            is_cuda(a) && kind && self.form != Form::Softmax && self.code().is_some()
         }
 
         /// The last arguments of both kernels.
@@ -399,12 +399,20 @@ mod libtorch {
                 Form::ActivationThenL1 => 2,
                 Form::Softmax => unreachable!("it has no kernel"),
             };
-            let activation = match self.activation {
-                Activation::GeluTanh => 0,
-                Activation::GeluErf => 1,
-                Activation::Relu => 2,
+            let Some(activation) = self.code() else {
+                unreachable!("it has no kernel");
             };
             [Arg::Int(form), Arg::Int(activation), Arg::Float(self.eps)]
+        }
+
+        /// The number of the activation in the kernels; `None` if they lack it.
+        fn code(&self) -> Option<usize> {
+            match self.activation {
+                Activation::GeluTanh => Some(0),
+                Activation::GeluErf => Some(1),
+                Activation::Relu => Some(2),
+                Activation::SquaredRelu | Activation::Silu => None,
+            }
         }
 
         fn launch_forward(&self, a: &Tensor, tau: &Tensor) -> Tensor {

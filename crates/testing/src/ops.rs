@@ -38,6 +38,18 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
             |x| activation::relu(x[0].clone()),
             |x| burn::tensor::activation::relu(x[0].clone()),
         );
+        both.agree(
+            &format!("SiLU, {shape:?}"),
+            x(),
+            |x| activation::silu(x[0].clone()),
+            |x| activation::silu_plain(x[0].clone()),
+        );
+        both.agree(
+            &format!("squared ReLU, {shape:?}"),
+            x(),
+            |x| activation::squared_relu(x[0].clone()),
+            |x| activation::squared_relu_plain(x[0].clone()),
+        );
     }
 
     // Three random numbers can be almost equal. Then x − mean is mostly rounding, and no two forms agree. Eight random

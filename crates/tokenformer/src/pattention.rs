@@ -120,9 +120,6 @@ impl<B: Backend> Pattention<B> {
 
     /// Θ over the last axis (eq. 5 and the other rows of Table 4).
     pub(crate) fn theta(&self, a: Tensor<B, 3>) -> Tensor<B, 3> {
-        let Some(activation) = self.activation.kernel() else {
-            return self.theta_plain(widen(a));
-        };
         let theta = kernels::Theta {
             form: match self.normalization {
                 Normalization::L2NormGelu => kernels::Form::NormThenActivation,
@@ -130,7 +127,7 @@ impl<B: Backend> Pattention<B> {
                 Normalization::GeluL1Norm => kernels::Form::ActivationThenL1,
                 Normalization::Softmax => kernels::Form::Softmax,
             },
-            activation,
+            activation: self.activation.into(),
             eps: self.eps,
         };
         kernels::theta(theta, a, self.tau.val())

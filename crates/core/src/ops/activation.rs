@@ -32,23 +32,45 @@ impl Activation {
             Self::GeluTanh => gelu_tanh(x),
             Self::GeluErf => gelu_erf(x),
             Self::Relu => relu(x),
-            Self::SquaredRelu => {
-                let x = relu(x);
-                x.clone() * x
-            }
-            Self::Silu => x.clone() * activation::sigmoid(x),
+            Self::SquaredRelu => squared_relu(x),
+            Self::Silu => silu(x),
         }
     }
+}
 
-    /// The activation of the zoo's kernels; `None` if they lack it.
-    pub fn kernel(self) -> Option<kernels::Activation> {
-        match self {
-            Self::GeluTanh => Some(kernels::Activation::GeluTanh),
-            Self::GeluErf => Some(kernels::Activation::GeluErf),
-            Self::Relu => Some(kernels::Activation::Relu),
-            Self::SquaredRelu | Self::Silu => None,
+impl From<Activation> for kernels::Activation {
+    fn from(activation: Activation) -> Self {
+        match activation {
+            Activation::GeluTanh => Self::GeluTanh,
+            Activation::GeluErf => Self::GeluErf,
+            Activation::Relu => Self::Relu,
+            Activation::SquaredRelu => Self::SquaredRelu,
+            Activation::Silu => Self::Silu,
         }
     }
+}
+
+/// max(x, 0)².
+pub fn squared_relu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    kernels::activation(kernels::Activation::SquaredRelu, x)
+        .unwrap_or_else(|x| squared_relu_plain(plain("squared ReLU", x)))
+}
+
+/// The plain form of [`squared_relu`].
+pub fn squared_relu_plain<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    let x = activation::relu(x);
+    x.clone() * x
+}
+
+/// SiLU: x σ(x).
+pub fn silu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    kernels::activation(kernels::Activation::Silu, x)
+        .unwrap_or_else(|x| silu_plain(plain("SiLU", x)))
+}
+
+/// The plain form of [`silu`].
+pub fn silu_plain<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    x.clone() * activation::sigmoid(x)
 }
 
 /// max(x, 0).

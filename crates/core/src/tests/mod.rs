@@ -336,7 +336,10 @@ fn the_gradient_of_the_loss_is_probability_minus_target() {
 
 fn embeddings() -> TokenEmbeddings<B> {
     let options = TokenEmbeddingsOptions {
-        norm: Some(crate::NormParams::Scale),
+        norm: Some(crate::NormDesign::Layer {
+            params: crate::NormParams::Scale,
+            eps: 1e-5,
+        }),
         ..TokenEmbeddingsOptions::new(5.into(), 4, 3)
     };
     TokenEmbeddings::new(&options, &Default::default())

@@ -40,6 +40,11 @@ pub(super) fn value<N: Size>(
             let zero = Vector::<f32, N>::new(0.0f32);
             select_many(x.less_than(zero), zero, x)
         }
+        Activation::SquaredRelu => {
+            let zero = Vector::<f32, N>::new(0.0f32);
+            select_many(x.less_than(zero), zero, x * x)
+        }
+        Activation::Silu => x / (one + Vector::exp(-x)),
     }
 }
 
@@ -69,6 +74,14 @@ pub(super) fn slope<N: Size>(
         Activation::Relu => {
             let zero = Vector::<f32, N>::new(0.0f32);
             select_many(x.greater_than(zero), one, zero)
+        }
+        Activation::SquaredRelu => {
+            let zero = Vector::<f32, N>::new(0.0f32);
+            select_many(x.greater_than(zero), x + x, zero)
+        }
+        Activation::Silu => {
+            let gate = one / (one + Vector::exp(-x));
+            gate + x * gate * (one - gate)
         }
     }
 }
