@@ -139,11 +139,7 @@ fn an_export_replaces_neither_links_nor_the_current_directory() {
 #[test]
 fn settings_that_the_zoo_does_not_have_are_named() {
     for (from, to, says) in [
-        (
-            "\"gelu_new\"",
-            "\"swish\"",
-            ["activation_function", "swish"],
-        ),
+        ("\"gelu_new\"", "\"swish\"", ["activation_function", "mish"]),
         (
             "\"scale_attn_weights\": true",
             "\"scale_attn_weights\": false",

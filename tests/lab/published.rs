@@ -10,7 +10,7 @@ use residual_zoo::gpt2::Gpt2Base;
 use residual_zoo::recurrent::{Alpha, Form};
 use residual_zoo::rmt::RmtConfig;
 use residual_zoo::runs::{MinLearningRate, Schedule};
-use residual_zoo::tokenformer::{Init, Position, TokenFormerConfig};
+use residual_zoo::tokenformer::{PairInit, Position, TokenFormerConfig};
 use residual_zoo::{ModelConfig, Zoo};
 use serde_json::Value;
 
@@ -298,7 +298,7 @@ fn tokenformers_start_and_end_as_in_their_code() {
         for planned in planned("tokenformer", name) {
             let config = planned.config.as_ref().unwrap();
             if let Some(Zoo::TokenFormer(tokenformer)) = config.model.plain() {
-                assert_eq!(tokenformer.init, Init::Code, "{name}: {}", planned.name);
+                assert_eq!(tokenformer.init, PairInit::Code, "{name}: {}", planned.name);
                 assert_eq!(tokenformer.position, Position::Rotary { fraction: 0.25 });
                 assert!(tokenformer.affine_final_norm, "{name}: {}", planned.name);
             }

@@ -28,7 +28,7 @@ use residual_zoo_testing::root;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use syn::{Attribute, Fields, GenericArgument, Item, PathArguments, Type, Variant};
+use syn::{Attribute, Fields, GenericArgument, Item, PathArguments, Type, Variant, Visibility};
 
 use crate::documentation::files;
 
@@ -126,13 +126,13 @@ fn parsed<T: Serialize + DeserializeOwned>(text: &str) -> Value {
     serde_json::to_value(parse_ron::<T>(text, "required.ron".as_ref()).unwrap()).unwrap()
 }
 
-/// The types of the source by name.
+/// The public types of the source by name.
 fn types() -> BTreeMap<String, Item> {
     let mut sources = files(&root().join("src"), "rs");
     for entry in fs::read_dir(root().join("crates")).unwrap() {
         sources.extend(files(&entry.unwrap().path().join("src"), "rs"));
     }
-    let mut types = BTreeMap::new();
+    let mut types: BTreeMap<String, Item> = BTreeMap::new();
     for source in sources {
         let code = syn::parse_file(&fs::read_to_string(source).unwrap()).unwrap();
         for item in code.items {
@@ -142,12 +142,22 @@ fn types() -> BTreeMap<String, Item> {
                 _ => continue,
             };
             let name = name.to_string();
-            if derives(attributes) {
-                types.insert(name, item);
+            if derives(attributes) && is_public(&item) {
+                let other = types.insert(name.clone(), item);
+                assert!(other.is_none(), "two types are called {name}");
             }
         }
     }
     types
+}
+
+fn is_public(item: &Item) -> bool {
+    let visibility = match item {
+        Item::Struct(item) => &item.vis,
+        Item::Enum(item) => &item.vis,
+        _ => return false,
+    };
+    matches!(visibility, Visibility::Public(_))
 }
 
 /// Whether a type can be read from a file.

@@ -318,7 +318,7 @@ fn a_start_beside_mup_is_refused() {
         ..rmt(1, true)
     });
     refused(TokenFormerConfig {
-        init: residual_zoo::tokenformer::Init::Fixed(0.02),
+        init: residual_zoo::tokenformer::PairInit::Fixed(0.02),
         ..tokenformer(1, true)
     });
 }

@@ -3,7 +3,49 @@
 use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};
 
-use crate::Linear;
+use serde::{Deserialize, Serialize};
+
+use crate::{ConfigError, Linear, check};
+
+/// The standard deviation of initial weights and tables.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Init {
+    /// √(2 / (5 D)) (Nguyen and Salazar, "Transformers without tears", 2019, section 2.2). Layer outputs then have the
+    /// same size at every width.
+    Width,
+    /// A given number.
+    Fixed(f64),
+}
+
+impl Init {
+    /// `Width` below width 768. From there on 0.02, the number of GPT-2, OLMo 2 and `transformers`.
+    pub fn of_width(width: usize) -> Self {
+        match width < 768 {
+            true => Self::Width,
+            false => Self::Fixed(0.02),
+        }
+    }
+
+    /// The standard deviation on a stream of `width` features.
+    pub fn std(self, width: usize) -> f64 {
+        match self {
+            Self::Width => std_of_width(width),
+            Self::Fixed(std) => std,
+        }
+    }
+
+    /// Checks that a given number is above 0.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error about the field `init`.
+    pub fn validate(self) -> Result<(), ConfigError> {
+        match self {
+            Self::Width => Ok(()),
+            Self::Fixed(std) => check::positive("init", std),
+        }
+    }
+}
 
 /// Draws a parameter from N(0, `std`²).
 pub fn normal<B: Backend, const D: usize>(

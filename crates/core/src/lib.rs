@@ -60,7 +60,7 @@ pub use depth::{DepthError, DepthFit, DepthMap};
 pub use design::{ConnectionOf, Design, EndsOf, Frame, Sites};
 pub use embeddings::{TokenEmbeddings, TokenEmbeddingsOptions, add_positions, positions, scaled};
 pub use ids::{IdsError, token_ids};
-pub use init::{linear, normal, std_of_width};
+pub use init::{Init, linear, normal, std_of_width};
 pub use input::{ImageSize, Input, Reads};
 pub use model::{Decoder, DecoderCache, Embeddings, LanguageModel};
 pub use mup::{Mup, Scaled};

@@ -6,7 +6,7 @@ use residual_zoo_core::{
     Activation, ConfigError, NormPlaces, RmsScale, Rotary, RotaryScaling, Tensors,
 };
 use residual_zoo_models::llama::{Biases, LlamaConfig, QkNorm};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::Error;
 use crate::weights::{Format, Name, linear, same};
@@ -350,13 +350,18 @@ pub struct HfConfig {
     attn_logit_softcapping: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     final_logit_softcapping: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "whole")]
     query_pre_attn_scalar: Option<f64>,
     /// Written, but not read: they may be lists.
     #[serde(skip_deserializing)]
     bos_token_id: Option<u32>,
     #[serde(skip_deserializing)]
     eos_token_id: Option<u32>,
+}
+
+/// Writes a number without a fraction, because `transformers` refuses `256.0`.
+fn whole<S: Serializer>(number: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
+    number.map(|number| number as u64).serialize(to)
 }
 
 const SLIDING: &str = "sliding_attention";

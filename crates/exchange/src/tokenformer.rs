@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use residual_zoo_core::{ConfigError, Tensors};
-use residual_zoo_models::tokenformer::{Init, Position, TokenFormerConfig};
+use residual_zoo_models::tokenformer::{PairInit, Position, TokenFormerConfig};
 
 use crate::Error;
 use crate::weights::{Format, Name, rename, same};
@@ -126,7 +126,7 @@ pub fn config(
         position: Position::Rotary { fraction: 0.25 },
         affine_final_norm: true,
         context: 2048,
-        init: Init::Code,
+        init: PairInit::Code,
         ..TokenFormerConfig::default()
     };
     let n_head = match n_head {

@@ -2,27 +2,13 @@
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Frame, Mup, Norm, NormDesign,
+    Activation, Architecture, ConfigError, Connection, Cost, Frame, Init, Mup, Norm, NormDesign,
     NormParams, Scaled, Shape, Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Transfer,
-    Vocabulary, check, std_of_width,
+    Vocabulary, check,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{Attention, Block, Mlp, net2net};
-
-/// The standard deviation of the initial weights and tables. Projections back to the stream divide it by √(2L) (GPT-2,
-/// section 2.3).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Init {
-    /// √(2 / (5 D)) (Nguyen and Salazar, "Transformers without tears", 2019, section 2.2). Layer outputs then have the
-    /// same size at every width.
-    Width,
-    /// A given number.
-    Fixed(f64),
-}
-
-/// GPT-2's standard deviation, for widths of 768 and more.
-const PUBLISHED_STD: f64 = 0.02;
 
 /// The config of GPT-2. Fields that a file leaves out have the values of [`Default`], GPT-2 small.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,7 +36,8 @@ pub struct Gpt2Config {
     pub inverse_layer_scale: bool,
     /// ε of norms, added to the variance.
     pub norm_eps: f64,
-    /// The initial weights. `None` means `Width` below width 768, else `Fixed(0.02)` as published.
+    /// The initial weights and tables. `None` means `Width` below width 768, else `Fixed(0.02)` as published. Projections
+    /// back to the stream divide it by √(2L) (GPT-2, section 2.3).
     pub init: Option<Init>,
     /// μP, which replaces `init`.
     pub mup: Option<Mup<Gpt2Base>>,
@@ -138,19 +125,12 @@ impl Gpt2Config {
 
     /// Returns `init`, or its default.
     pub fn init(&self) -> Init {
-        let published = self.width >= Self::default().width;
-        self.init.unwrap_or(match published {
-            true => Init::Fixed(PUBLISHED_STD),
-            false => Init::Width,
-        })
+        self.init.unwrap_or(Init::of_width(self.width))
     }
 
     /// Standard deviation of the initial weights and tables.
     pub(crate) fn std(&self) -> f64 {
-        match self.init() {
-            Init::Width => std_of_width(self.width),
-            Init::Fixed(std) => std,
-        }
+        self.init().std(self.width)
     }
 
     /// Standard deviation of the initial weights that read `fan_in` features.
@@ -248,10 +228,7 @@ impl Architecture for Gpt2Config {
             mup.validate(&[("width", width), ("d_ff", mup.base.d_ff())])?;
             check::divides(("mup.base.n_head", n_head), ("mup.base.width", width))?;
         }
-        match self.init() {
-            Init::Width => Ok(()),
-            Init::Fixed(std) => check::positive("init", std),
-        }
+        self.init().validate()
     }
 
     fn tables(&self, vocabulary: Vocabulary, frame: &Frame) -> Option<TokenEmbeddingsOptions> {

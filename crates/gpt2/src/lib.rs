@@ -16,9 +16,10 @@ mod mlp;
 pub mod net2net;
 
 pub use attention::Attention;
-pub use config::{Gpt2Base, Gpt2Config, Init};
+pub use config::{Gpt2Base, Gpt2Config};
 pub use mlp::Mlp;
 
+pub use residual_zoo_core::Init;
 use residual_zoo_core::{Decoder, Layer, Plain, Stack, TokenEmbeddings};
 
 /// One layer of GPT-2 with connections of type `C`.

@@ -2,22 +2,13 @@
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Frame, NormDesign, NormPlaces, Norms,
-    RmsScale, Rotary, Shape, TokenEmbeddings, TokenEmbeddingsOptions, Transfer, Vocabulary, check,
-    std_of_width,
+    Activation, Architecture, ConfigError, Connection, Cost, Frame, Init, NormDesign, NormPlaces,
+    Norms, RmsScale, Rotary, Shape, TokenEmbeddings, TokenEmbeddingsOptions, Transfer, Vocabulary,
+    check,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{Attention, Block, Canon, Mlp};
-
-/// The standard deviation of the initial weights and tables.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Init {
-    /// √(2 / (5 D)) (Nguyen and Salazar, "Transformers without tears", 2019, section 2.2).
-    Width,
-    /// A given number. OLMo 2 and `transformers` have 0.02.
-    Fixed(f64),
-}
 
 /// The biases of the maps to queries, keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,18 +206,12 @@ impl LlamaConfig {
 
     /// Returns `init`, or its default.
     pub fn init(&self) -> Init {
-        self.init.unwrap_or(match self.width >= 768 {
-            true => Init::Fixed(0.02),
-            false => Init::Width,
-        })
+        self.init.unwrap_or(Init::of_width(self.width))
     }
 
     /// Standard deviation of the initial weights and tables.
     pub(crate) fn std(&self) -> f64 {
-        match self.init() {
-            Init::Width => std_of_width(self.width),
-            Init::Fixed(std) => std,
-        }
+        self.init().std(self.width)
     }
 
     fn norm_design(&self) -> NormDesign {
@@ -365,10 +350,7 @@ impl Architecture for LlamaConfig {
             }
             check::at_least_one("canon.kernel", canon.kernel)?;
         }
-        match self.init() {
-            Init::Width => Ok(()),
-            Init::Fixed(std) => check::positive("init", std),
-        }
+        self.init().validate()
     }
 
     fn tables(&self, vocabulary: Vocabulary, frame: &Frame) -> Option<TokenEmbeddingsOptions> {

@@ -25,9 +25,10 @@ pub mod presets;
 
 pub use attention::Attention;
 pub use canon::{Canon, Past};
-pub use config::{Biases, CanonConfig, Gate, Init, LlamaConfig, QkNorm};
+pub use config::{Biases, CanonConfig, Gate, LlamaConfig, QkNorm};
 pub use mlp::Mlp;
 
+pub use residual_zoo_core::Init;
 use residual_zoo_core::{Decoder, Layer, Plain, Stack, TokenEmbeddings};
 
 /// One layer with connections of type `C`.

@@ -62,7 +62,7 @@ pub enum Position {
 
 /// Standard deviations of initial keys, values and tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub enum Init {
+pub enum PairInit {
     /// √(2 / (5 d)) (Nguyen and Salazar, "Transformers without tears", 2019, section 2.2), 0.023 at d = 768. Values
     /// that write to the stream multiply it by 1/√(2L), as in GPT-2.
     #[default]
@@ -116,9 +116,8 @@ pub struct TokenFormerConfig {
     pub dropout: f64,
     /// ε of norms, added to the variance.
     pub norm_eps: f64,
-    /// The initial keys, values and tables, which the paper does not give. Besides `Width` and `Fixed`, `Code` has the
-    /// standard deviations of the authors' code: 0.02 for keys and tables, and 2 / (L√d) for all values.
-    pub init: Init,
+    /// The initial keys, values and tables, which the paper does not give.
+    pub init: PairInit,
     /// μP, which replaces `init`. Keys read d features, and values n pairs.
     pub mup: Option<Mup<TokenFormerBase>>,
 }
@@ -157,7 +156,7 @@ impl Default for TokenFormerConfig {
             context: 1024,
             dropout: 0.0,
             norm_eps: 1e-5,
-            init: Init::Width,
+            init: PairInit::Width,
             mup: None,
         }
     }
@@ -244,9 +243,9 @@ impl TokenFormerConfig {
     /// Standard deviation of initial tables, and of initial keys without μP.
     fn tables_std(&self) -> f64 {
         match self.init {
-            Init::Width => std_of_width(self.width),
-            Init::Fixed(std) => std,
-            Init::Code => 0.02,
+            PairInit::Width => std_of_width(self.width),
+            PairInit::Fixed(std) => std,
+            PairInit::Code => 0.02,
         }
     }
 
@@ -254,7 +253,7 @@ impl TokenFormerConfig {
     pub(crate) fn values_std(&self, n: usize) -> f64 {
         match (&self.mup, self.init) {
             (Some(mup), _) => mup.hidden_std(n),
-            (None, Init::Code) => 2.0 / (self.n_layer as f64 * (self.width as f64).sqrt()),
+            (None, PairInit::Code) => 2.0 / (self.n_layer as f64 * (self.width as f64).sqrt()),
             (None, _) => self.tables_std(),
         }
     }
@@ -262,7 +261,7 @@ impl TokenFormerConfig {
     /// Standard deviation of initial values of `n` pairs that write to the stream.
     pub(crate) fn output_values_std(&self, n: usize, frame: &Frame) -> f64 {
         let std = self.values_std(n) * frame.output;
-        let is_code = self.mup.is_none() && self.init == Init::Code;
+        let is_code = self.mup.is_none() && self.init == PairInit::Code;
         match frame.by_depth && !is_code {
             true => std / (2.0 * self.n_layer as f64).sqrt(),
             false => std,
@@ -387,7 +386,7 @@ impl Architecture for TokenFormerConfig {
         }
         check::positive("norm_eps", self.norm_eps)?;
         if let Some(mup) = &self.mup {
-            if self.init != Init::Width {
+            if self.init != PairInit::Width {
                 let problem = "is set, but `mup` sets the initial weights; leave one out";
                 return Err(ConfigError::new("init", problem));
             }

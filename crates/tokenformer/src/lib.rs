@@ -29,7 +29,9 @@ mod pretrained;
 mod sizes;
 
 pub use attention::Attention;
-pub use config::{Added, Init, Normalization, Position, Tau, TokenFormerBase, TokenFormerConfig};
+pub use config::{
+    Added, Normalization, PairInit, Position, Tau, TokenFormerBase, TokenFormerConfig,
+};
 pub use feed_forward::FeedForward;
 pub use growth::{GrowError, grow};
 pub use merge::{MergeError, added, merge};

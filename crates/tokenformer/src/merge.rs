@@ -164,7 +164,7 @@ fn merged_config(
         n_ffn: None,
         tau: None,
         dropout: 0.0,
-        init: crate::Init::Width,
+        init: crate::PairInit::Width,
         added: None,
         ..config.clone()
     };

@@ -14,7 +14,7 @@ use residual_zoo_core::{
 };
 
 use crate::{
-    Added, GrowError, Init, MergeError, Normalization, Pattention, Position, TokenFormer,
+    Added, GrowError, MergeError, Normalization, PairInit, Pattention, Position, TokenFormer,
     TokenFormerConfig, added, from_transformer, grow, merge,
 };
 
@@ -416,9 +416,12 @@ fn initial_weights_have_the_stated_standard_deviations() {
     let values = 2.0 / (4.0 * 96f64.sqrt());
     // Keys and tables; values of q, k and v; values of o and the feed-forward network.
     for (init, [keys, inside, to_stream]) in [
-        (Init::Width, [of_width, of_width, of_width / 8f64.sqrt()]),
-        (Init::Fixed(0.1), [0.1, 0.1, 0.1 / 8f64.sqrt()]),
-        (Init::Code, [0.02, values, values]),
+        (
+            PairInit::Width,
+            [of_width, of_width, of_width / 8f64.sqrt()],
+        ),
+        (PairInit::Fixed(0.1), [0.1, 0.1, 0.1 / 8f64.sqrt()]),
+        (PairInit::Code, [0.02, values, values]),
     ] {
         Flex::seed(&device, 3);
         let config = TokenFormerConfig {
