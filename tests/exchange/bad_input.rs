@@ -139,7 +139,7 @@ fn an_export_replaces_neither_links_nor_the_current_directory() {
 #[test]
 fn settings_that_the_zoo_does_not_have_are_named() {
     for (from, to, says) in [
-        ("\"gelu_new\"", "\"swish\"", ["activation_function", "mish"]),
+        ("\"gelu_new\"", "\"mish\"", ["activation_function", "mish"]),
         (
             "\"scale_attn_weights\": true",
             "\"scale_attn_weights\": false",
@@ -152,8 +152,8 @@ fn settings_that_the_zoo_does_not_have_are_named() {
         ),
         (
             "\"model_type\": \"gpt2\"",
-            "\"model_type\": \"llama\"",
-            ["llama", "gpt2"],
+            "\"model_type\": \"mistral\"",
+            ["mistral", "gpt2"],
         ),
         ("\"n_head\": 4", "\"n_head\": 5", ["n_head", "48"]),
         (

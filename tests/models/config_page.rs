@@ -144,7 +144,10 @@ fn types() -> BTreeMap<String, Item> {
             let name = name.to_string();
             if derives(attributes) && is_public(&item) {
                 let other = types.insert(name.clone(), item);
-                assert!(other.is_none(), "two types are called {name}");
+                assert!(
+                    other.is_none(),
+                    "two public types of the configs are called {name}; the page needs one name for each"
+                );
             }
         }
     }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::ends::Ends;
 use crate::export::OWN_TYPE;
 use crate::json::{Fields, from_fields, read_fields};
-use crate::llama::{self, Family, HfConfig};
+use crate::llama::{self, Family, HfLlama};
 use crate::pickle;
 use crate::torch::TorchFile;
 use crate::weights::{read_safetensors, read_torch};
@@ -331,7 +331,7 @@ const KINDS: &str = "gpt2, llama, qwen2, qwen3, olmo2, gemma2, nanochat";
 fn read_llama(directory: &Path, family: Family, fields: Fields) -> Result<Found, Error> {
     let file = directory.join("config.json");
     let ends = Ends::read(directory, &fields)?;
-    let config = from_fields::<HfConfig>(fields);
+    let config = from_fields::<HfLlama>(fields);
     let config = config.map_err(|e| Error::file(&file, format!("is damaged: {e}")))?;
     let read = config.read(family);
     let model = read.map_err(|e| Error::file(&file, e.to_string()))?;

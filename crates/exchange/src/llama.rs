@@ -218,9 +218,9 @@ impl Family {
     }
 
     /// The family that has the model of `config`, with its `config.json`. `None` if no family has it.
-    pub fn of(config: &LlamaConfig, vocab_size: usize) -> Option<(Self, HfConfig)> {
+    pub fn of(config: &LlamaConfig, vocab_size: usize) -> Option<(Self, HfLlama)> {
         let config = canonical(config.clone());
-        let pairs = Self::ALL.map(|family| (family, HfConfig::write(family, &config, vocab_size)));
+        let pairs = Self::ALL.map(|family| (family, HfLlama::write(family, &config, vocab_size)));
         let mut pairs = pairs.into_iter();
         pairs.find(|(family, hf)| hf.read(*family).is_ok_and(|read| read == config))
     }
@@ -309,7 +309,7 @@ pub struct Rope {
 /// The `config.json` of one of these classes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct HfConfig {
+pub struct HfLlama {
     #[serde(skip_deserializing)]
     model_type: String,
     #[serde(skip_deserializing)]
@@ -379,7 +379,7 @@ const ACTIVATIONS: [(&str, Activation); 8] = [
     ("relu2", Activation::SquaredRelu),
 ];
 
-impl HfConfig {
+impl HfLlama {
     /// Sets the ids that begin and end a text.
     pub fn ending(self, [bos_token_id, eos_token_id]: [Option<u32>; 2]) -> Self {
         Self {

@@ -310,7 +310,8 @@ fn grouped<B: Backend>(x: Tensor<B, 4>, heads: usize) -> Tensor<B, 4> {
 
 /// c tanh(x / c) for the cap c.
 pub fn capped<B: Backend, const D: usize>(x: Tensor<B, D>, cap: f64) -> Tensor<B, D> {
-    (x / cap).tanh() * cap
+    // In f64, Flex divides by a number with the precision of f32.
+    (x * cap.recip()).tanh() * cap
 }
 
 /// Draws a seed from the device's random generator, so that a resumed run draws the same seed.
