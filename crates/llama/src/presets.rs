@@ -19,8 +19,11 @@ pub struct Preset {
 /// width of a head.
 type Sizes = [usize; 7];
 
-/// The sizes and the context of each published model, and the function of its family.
-const MODELS: [(&str, Sizes, usize, fn() -> LlamaConfig); 18] = [
+/// The config of a family, without sizes.
+type Family = fn() -> LlamaConfig;
+
+/// The sizes and the context of each published model, and its family.
+const MODELS: [(&str, Sizes, usize, Family); 18] = [
     (
         "llama-2-7b",
         [32_000, 4096, 11_008, 32, 32, 32, 128],
