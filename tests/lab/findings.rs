@@ -30,10 +30,11 @@ This page compares the claims of the papers with the experiments of the zoo.
   values, the first belongs to the claim's subject.
 - **p** is corrected (Holm) for the number of claims of the experiment, or of the claim's family if the experiment has
   primary claims, which were named before the runs of the tested models.
-- **p among the main claims** is corrected for the main claims of the paper alone. They were chosen after most of these
-  runs, so this p decides nothing.
+- **p among the main claims** is corrected for the main claims of the paper alone, without the primary ones. They were
+  chosen after most of these runs, so this p decides nothing.
 - **Units.** Numbers without a unit are validation losses, unless the claim says otherwise. They are in nats per
-  token, or per image. A model that ends below another has a lower final loss.
+  token. A token is a character or a byte here, except in `zero_shot` (a subword), on copies (a symbol) and on images
+  (a loss is per image). A model that ends below another has a lower final loss.
 - **Budget:** the number of seeds, the passes over the text, and the time of all training on one core, tuning included.
   Experiments that share runs each count the whole time of those runs.
 
