@@ -11,8 +11,9 @@ use super::note_edited;
 
 /// Write a run's model for another project
 ///
-/// A GPT-2 becomes a GPT2LMHeadModel of Hugging Face's transformers. Other language models, with
-/// plain connections or LAuReL, come with Python code for trust_remote_code=True.
+/// A GPT-2 becomes a GPT2LMHeadModel of Hugging Face's transformers, and a modern decoder the class that has its
+/// settings, such as LlamaForCausalLM. Other language models, with plain connections or LAuReL, come with Python code
+/// for trust_remote_code=True.
 ///
 /// The model card in the directory, README.md, shows how to load it.
 #[derive(Args)]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use residual_zoo_core::ModelConfig as _;
 use residual_zoo_data::{Source, one_line};
-use residual_zoo_models::Run;
+use residual_zoo_models::{Run, Zoo};
 use residual_zoo_runs::checkpoint;
 use residual_zoo_runs::run_dir::{METRICS, read_history};
 use serde_json::json;
@@ -95,7 +95,7 @@ pub fn card(
         )
         .ok();
     }
-    if !has_code {
+    if matches!(model.plain(), Some(Zoo::Gpt2(_))) && !has_code {
         let note = "Pad on the left for `generate` and on the right for `forward`: `GPT2LMHeadModel` does not take positions \
                     from the mask.";
         writeln!(card, "\n{note}").ok();

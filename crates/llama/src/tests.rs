@@ -159,7 +159,7 @@ fn invalid_fields_are_named() {
     };
     refuses(
         share(0.31),
-        "`rotary.share` is 0.31, so 3 of the 10 coordinates of a head turn",
+        "`rotary.share` is 0.31, so 3 of the 10 coordinates of a head would turn",
     );
     refuses(share(1.5), "`rotary.share` is 1.5; it must be from 0 to 1");
     refuses(share(f64::NAN), "`rotary.share` is NaN");

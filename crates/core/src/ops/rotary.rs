@@ -5,7 +5,8 @@ use std::f64::consts::TAU;
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 use serde::{Deserialize, Serialize};
 
-use crate::{ConfigError, Seen, check};
+use super::forms::plain;
+use crate::{ConfigError, Seen, check, widen};
 
 /// Rotary positions (Su et al., "RoFormer", 2021): pairs of coordinates of each query and key turn by the angle
 /// position · base^(−2c/n) for pair c of n/2.
@@ -83,7 +84,8 @@ impl Rotary {
         let rotated = self.rotated(d);
         if !rotated.is_multiple_of(2) {
             let problem = format!(
-                "is {}, so {rotated} of the {d} coordinates of a head turn; coordinates turn in pairs",
+                "is {}, so {rotated} of the {d} coordinates of a head would turn, but they turn in pairs; change the \
+                 width of a head or the share",
                 self.share
             );
             return Err(ConfigError::new("share", problem));
@@ -111,6 +113,7 @@ impl Rotary {
         if n == 0 {
             return x;
         }
+        let x = plain("rotary positions", widen(x));
         let (half, device) = (n / 2, x.device());
         let frequencies = TensorData::new(self.frequencies(n), [1, 1, 1, half]);
         let positions = seen.next::<B>(time, &device).float();
