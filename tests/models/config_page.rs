@@ -126,13 +126,13 @@ fn parsed<T: Serialize + DeserializeOwned>(text: &str) -> Value {
     serde_json::to_value(parse_ron::<T>(text, "required.ron".as_ref()).unwrap()).unwrap()
 }
 
-/// The public types of the source by name.
-fn types() -> BTreeMap<String, Item> {
+/// The public types of the source by name, all of each name.
+fn types() -> BTreeMap<String, Vec<Item>> {
     let mut sources = files(&root().join("src"), "rs");
     for entry in fs::read_dir(root().join("crates")).unwrap() {
         sources.extend(files(&entry.unwrap().path().join("src"), "rs"));
     }
-    let mut types: BTreeMap<String, Item> = BTreeMap::new();
+    let mut types: BTreeMap<String, Vec<Item>> = BTreeMap::new();
     for source in sources {
         let code = syn::parse_file(&fs::read_to_string(source).unwrap()).unwrap();
         for item in code.items {
@@ -143,11 +143,7 @@ fn types() -> BTreeMap<String, Item> {
             };
             let name = name.to_string();
             if derives(attributes) && is_public(&item) {
-                let other = types.insert(name.clone(), item);
-                assert!(
-                    other.is_none(),
-                    "two public types of the configs are called {name}; the page needs one name for each"
-                );
+                types.entry(name).or_default().push(item);
             }
         }
     }
@@ -214,7 +210,7 @@ fn without_targets(text: &str) -> String {
 }
 
 struct Page {
-    types: BTreeMap<String, Item>,
+    types: BTreeMap<String, Vec<Item>>,
     defaults: BTreeMap<String, Value>,
     /// The sections that are still to be written.
     due: Vec<String>,
@@ -223,6 +219,16 @@ struct Page {
 }
 
 impl Page {
+    /// The type called `name`, if the source has one.
+    fn named(&self, name: &str) -> Option<&Item> {
+        let all = self.types.get(name)?;
+        assert!(
+            all.len() == 1,
+            "two types are called {name}; the page needs one name for each"
+        );
+        all.first()
+    }
+
     fn write() -> String {
         let architectures = <Zoo as List>::NAMES.iter();
         let mut due: Vec<String> = FIRST.iter().copied().map(str::to_owned).collect();
@@ -251,7 +257,7 @@ impl Page {
         if name == "ConnectionConfig" {
             return self.connections();
         }
-        match self.types.get(name).cloned() {
+        match self.named(name).cloned() {
             Some(Item::Struct(item)) => {
                 let about = wrap(&doc(&item.attrs), 120).join("\n");
                 write!(self.text, "## {name}\n\n{about}\n\n").unwrap();
@@ -336,7 +342,7 @@ impl Page {
             panic!("a field that is not a path");
         };
         let name = path.path.segments.last().unwrap().ident.to_string();
-        match self.types.get(&name) {
+        match self.named(&name) {
             Some(Item::Enum(item)) => {
                 let initial = item.variants.iter().find(|variant| is_default(variant));
                 initial.expect("a default variant").ident.to_string()
