@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use burn::backend::Flex;
 use burn::tensor::{Int, Tensor, TensorData};
-use residual_zoo::Run;
 use residual_zoo::core::LanguageModel as _;
 use residual_zoo::data::{Tokenizer, TokenizerConfig};
 use residual_zoo::exchange::{ExportOptions, ImportOptions, Imported, export, import};
+use residual_zoo::llama::LlamaConfig;
 use residual_zoo::runs::checkpoint::read_tensors;
+use residual_zoo::{ModelConfig, Run, Zoo};
 use residual_zoo_testing::root;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
@@ -131,6 +132,31 @@ fn a_switch_that_the_zoo_lacks_is_named() {
     );
     refuses(
         "llama",
+        |config| config["partial_rotary_factor"] = json!(0.5),
+        "`partial_rotary_factor` is not 1",
+    );
+    refuses(
+        "llama",
+        |config| config["rope_scaling"] = json!({ "type": "linear", "factor": 4.0 }),
+        "`rope_scaling.rope_type` is linear",
+    );
+    refuses(
+        "llama",
+        |config| config["rope_parameters"] = json!({ "full_attention": {} }),
+        "has settings for each type of layer",
+    );
+    refuses(
+        "llama",
+        |config| config["head_dim"] = json!(4_611_686_018_427_387_912_u64),
+        "`head_dim` is 4611686018427387912; it must be at most",
+    );
+    refuses(
+        "llama",
+        |config| drop(config.as_object_mut().unwrap().remove("vocab_size")),
+        "`vocab_size` is missing or 0",
+    );
+    refuses(
+        "llama",
         |config| config["hidden_act"] = json!("quick_gelu"),
         "`hidden_act` is quick_gelu",
     );
@@ -147,7 +173,7 @@ fn a_switch_that_the_zoo_lacks_is_named() {
     refuses(
         "llama",
         |config| config["hidden_size"] = json!(0),
-        "`hidden_size` is 0",
+        "`hidden_size` is missing or 0",
     );
     refuses(
         "llama",
@@ -196,4 +222,70 @@ fn an_unembedding_beside_a_tied_table_must_equal_it() {
         error.contains("lm_head.weight, which differs from model.embed_tokens.weight"),
         "{error}"
     );
+}
+
+#[test]
+fn a_missing_cap_has_the_default_of_its_class_and_null_is_no_cap() {
+    let model = |name: &str, change: fn(&mut Value)| {
+        let (_folder, path) = copied(name, "config.json", change);
+        read(&path).unwrap().config.model
+    };
+    let caps = |model: &ModelConfig| match model.layers.first() {
+        Some(Zoo::Llama(config)) => (config.attention_cap, config.logit_cap),
+        _ => panic!("{model:?}"),
+    };
+    let without = |config: &mut Value| {
+        let fields = config.as_object_mut().unwrap();
+        fields.remove("attn_logit_softcapping");
+        fields.remove("final_logit_softcapping");
+    };
+    assert_eq!(caps(&model("gemma2", without)), (Some(50.0), Some(30.0)));
+    assert_eq!(caps(&model("nanochat", without)), (None, Some(15.0)));
+    let null = |config: &mut Value| {
+        config["attn_logit_softcapping"] = Value::Null;
+        config["final_logit_softcapping"] = Value::Null;
+    };
+    assert_eq!(caps(&model("gemma2", null)), (None, None));
+    assert_eq!(caps(&model("nanochat", null)), (None, None));
+}
+
+#[test]
+fn a_form_that_no_class_has_is_exported_with_its_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let [(_, _, llama), .., (_, _, gemma), _] = &llamas()[..] else {
+        panic!("two forms")
+    };
+    let changed = |model: &ModelConfig, change: fn(&mut LlamaConfig)| {
+        let mut model = model.clone();
+        for layer in &mut model.layers {
+            if let Zoo::Llama(config) = layer {
+                change(config);
+            }
+        }
+        model
+    };
+    let own = "ResidualZooForCausalLM";
+    let cases = [
+        (changed(llama, |config| config.rotary.share = 0.6), own),
+        (
+            changed(llama, |config| config.n_head = 6),
+            "LlamaForCausalLM",
+        ),
+        (changed(llama, |config| config.width = 50), own),
+        (
+            changed(gemma, |config| config.windows.clear()),
+            "Gemma2ForCausalLM",
+        ),
+        (
+            changed(gemma, |config| config.logit_cap = None),
+            "Gemma2ForCausalLM",
+        ),
+    ];
+    for (i, (model, class)) in cases.into_iter().enumerate() {
+        let [run, out] = ["run", "out"].map(|name| folder.path().join(format!("{name}{i}")));
+        write_run(&model, &tokenizer(), &run);
+        let exported = export(&Run::open(&run).unwrap(), &out, &ExportOptions::default());
+        assert_eq!(exported.unwrap().class, class, "{i}");
+        assert_eq!(read(&out).unwrap().config.model, model, "{i}");
+    }
 }

@@ -13,8 +13,8 @@ use serde_json::json;
 
 use crate::{Error, ExportOptions};
 
-/// Makes the model card of `checkpoint`, a checkpoint of `run`. `has_code` tells whether the model comes with a Python
-/// module.
+/// Makes the model card of `checkpoint`, a checkpoint of `run`, as a model of `class`. `has_code` tells whether the model
+/// comes with a Python module.
 ///
 /// # Errors
 ///
@@ -23,7 +23,7 @@ pub fn card(
     run: &Run,
     checkpoint: &Path,
     options: &ExportOptions,
-    has_code: bool,
+    (class, has_code): (&str, bool),
 ) -> Result<String, Error> {
     let model = &run.config.model;
     let mut card = String::from("---\nlibrary_name: transformers\npipeline_tag: text-generation\n");
@@ -35,11 +35,16 @@ pub fn card(
         true => ", trust_remote_code=True",
         false => "",
     };
+    // `AutoTokenizer` replaces the tokenizer of every model of the class of Qwen 2 by Qwen's.
+    let tokenizer = match class == "Qwen2ForCausalLM" {
+        true => "PreTrainedTokenizerFast",
+        false => "AutoTokenizer",
+    };
     writeln!(
         card,
-        "```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n\n\
+        "```python\nfrom transformers import AutoModelForCausalLM, {tokenizer}\n\n\
          model = AutoModelForCausalLM.from_pretrained(\".\"{trust})\n\
-         tokenizer = AutoTokenizer.from_pretrained(\".\"{trust})\n```\n"
+         tokenizer = {tokenizer}.from_pretrained(\".\"{trust})\n```\n"
     )
     .ok();
     let row = |name: &str, value: &str| format!("| {name} | {value} |\n");

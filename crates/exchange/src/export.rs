@@ -247,7 +247,12 @@ impl Files {
         }
         write(
             "README.md",
-            &card(run, checkpoint, options, self.module.is_some())?,
+            &card(
+                run,
+                checkpoint,
+                options,
+                (self.class, self.module.is_some()),
+            )?,
         )?;
         let weights = directory.join("model.safetensors");
         write_tensors(&weights, &self.weights, Some(("format", "pt".into())))?;

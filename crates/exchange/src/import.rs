@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::ends::Ends;
 use crate::export::OWN_TYPE;
-use crate::json::{Fields, from_fields, read_fields};
-use crate::llama::{self, Family, HfLlama};
+use crate::json::{Fields, read_fields, read_with_nulls_if_any};
+use crate::llama::{self, Family};
 use crate::pickle;
 use crate::torch::TorchFile;
 use crate::weights::{read_safetensors, read_torch};
@@ -331,7 +331,7 @@ const KINDS: &str = "gpt2, llama, qwen2, qwen3, olmo2, gemma2, nanochat";
 fn read_llama(directory: &Path, family: Family, fields: Fields) -> Result<Found, Error> {
     let file = directory.join("config.json");
     let ends = Ends::read(directory, &fields)?;
-    let config = from_fields::<HfLlama>(fields);
+    let config = family.config(fields, &read_with_nulls_if_any(&file)?);
     let config = config.map_err(|e| Error::file(&file, format!("is damaged: {e}")))?;
     let read = config.read(family);
     let model = read.map_err(|e| Error::file(&file, e.to_string()))?;
@@ -383,7 +383,7 @@ fn read_own(directory: &Path, mut config: Fields) -> Result<Found, Error> {
 }
 
 fn is_tied(model: &ModelConfig) -> bool {
-    match model.plain() {
+    match model.layers.first() {
         Some(residual_zoo_models::Zoo::Gpt2(config)) => config.tied,
         Some(residual_zoo_models::Zoo::Llama(config)) => config.tied,
         _ => true,

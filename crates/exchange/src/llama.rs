@@ -7,8 +7,10 @@ use residual_zoo_core::{
 };
 use residual_zoo_models::llama::{Biases, LlamaConfig, QkNorm};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 
 use crate::Error;
+use crate::json::{Fields, from_fields};
 use crate::weights::{Format, Name, linear, same};
 
 /// A class of `transformers`.
@@ -220,9 +222,59 @@ impl Family {
     /// The family that has the model of `config`, with its `config.json`. `None` if no family has it.
     pub fn of(config: &LlamaConfig, vocab_size: usize) -> Option<(Self, HfLlama)> {
         let config = canonical(config.clone());
+        // These classes refuse a width that the number of heads does not divide.
+        let refuses = |family| matches!(family, Self::Llama | Self::Gemma2);
+        let fits = |family| config.width.is_multiple_of(config.n_head) || !refuses(family);
         let pairs = Self::ALL.map(|family| (family, HfLlama::write(family, &config, vocab_size)));
         let mut pairs = pairs.into_iter();
-        pairs.find(|(family, hf)| hf.read(*family).is_ok_and(|read| read == config))
+        pairs
+            .find(|(family, hf)| fits(*family) && hf.read(*family).is_ok_and(|read| read == config))
+    }
+
+    /// The values of fields that a `config.json` lacks, where `null` would mean another value.
+    fn defaults(self) -> &'static [(&'static str, f64)] {
+        match self {
+            Self::Llama | Self::Qwen2 => &[],
+            Self::Qwen3 => &[("head_dim", 128.0)],
+            Self::Olmo2 => &[("rms_norm_eps", 1e-5)],
+            Self::Gemma2 => &[
+                ("head_dim", 256.0),
+                ("attn_logit_softcapping", 50.0),
+                ("final_logit_softcapping", 30.0),
+                ("query_pre_attn_scalar", 256.0),
+                ("sliding_window", 4096.0),
+            ],
+            Self::NanoChat => &[("final_logit_softcapping", 15.0)],
+        }
+    }
+
+    /// Reads the fields of a `config.json`. `all` are the same fields, with those that are `null`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the problem if a field has another type.
+    pub fn config(self, mut fields: Fields, all: &Fields) -> Result<HfLlama, String> {
+        for (name, value) in self.defaults() {
+            if !all.contains_key(*name) {
+                let value = match value.fract() == 0.0 {
+                    true => Value::from(*value as u64),
+                    false => Value::from(*value),
+                };
+                fields.insert((*name).into(), value);
+            }
+        }
+        for name in ["rope_parameters", "rope_scaling"] {
+            let nested = match fields.get(name) {
+                None => continue,
+                Some(Value::Object(rope)) => rope.values().any(Value::is_object),
+                Some(_) => return Err(format!("`{name}` is not an object")),
+            };
+            if nested {
+                let problem = "has settings for each type of layer, which is not supported";
+                return Err(format!("`{name}` {problem}"));
+            }
+        }
+        from_fields(fields)
     }
 }
 
@@ -290,8 +342,10 @@ pub fn normalise(path: &Path, mut tensors: Tensors, tied: bool) -> Result<Tensor
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Rope {
-    #[serde(alias = "type")]
     rope_type: Option<String>,
+    /// The name of `rope_type` in old files.
+    #[serde(rename = "type", skip_serializing)]
+    kind: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rope_theta: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -346,9 +400,11 @@ pub struct HfLlama {
     layer_types: Option<Vec<String>>,
     #[serde(skip_serializing)]
     use_bidirectional_attention: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The position at which the original context ends, in a place where the zoo does not expect it.
+    #[serde(skip_serializing)]
+    original_max_position_embeddings: Option<usize>,
+    // `null` means no cap. If the field is missing, the class has a default.
     attn_logit_softcapping: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     final_logit_softcapping: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "whole")]
     query_pre_attn_scalar: Option<f64>,
@@ -409,7 +465,17 @@ impl HfLlama {
             ("max_position_embeddings", self.max_position_embeddings),
         ];
         for (field, size) in sizes {
+            if size == 0 {
+                let problem = "is missing or 0; it must be at least 1";
+                return Err(ConfigError::new(field, problem));
+            }
             residual_zoo_core::check::size(field, size)?;
+        }
+        for (field, size) in [
+            ("head_dim", self.head_dim),
+            ("num_key_value_heads", self.num_key_value_heads),
+        ] {
+            size.map_or(Ok(()), |size| residual_zoo_core::check::size(field, size))?;
         }
         if self.attention_dropout != 0.0 {
             let problem = format!(
@@ -479,10 +545,12 @@ impl HfLlama {
     }
 
     fn activation(&self, family: Family) -> Result<Activation, ConfigError> {
-        let (field, name) = match (&self.hidden_activation, &self.hidden_act) {
-            (Some(name), _) => ("hidden_activation", name.as_str()),
-            (None, Some(name)) => ("hidden_act", name.as_str()),
-            (None, None) => return Ok(default_activation(family)),
+        let (field, name) = match family {
+            Family::Gemma2 => ("hidden_activation", &self.hidden_activation),
+            _ => ("hidden_act", &self.hidden_act),
+        };
+        let Some(name) = name.as_deref() else {
+            return Ok(default_activation(family));
         };
         let known = ACTIVATIONS.iter().find(|(known, _)| *known == name);
         known.map(|(_, activation)| *activation).ok_or_else(|| {
@@ -495,16 +563,28 @@ impl HfLlama {
     }
 
     fn rotary(&self, family: Family) -> Result<Rotary, ConfigError> {
-        let (field, rope) = match (&self.rope_parameters, &self.rope_scaling) {
-            (Some(rope), _) => ("rope_parameters", rope.clone()),
-            (None, Some(rope)) => ("rope_scaling", rope.clone()),
+        let (field, rope) = match (&self.rope_scaling, &self.rope_parameters) {
+            (Some(rope), _) => ("rope_scaling", rope.clone()),
+            (None, Some(rope)) => ("rope_parameters", rope.clone()),
             (None, None) => ("rope_parameters", Rope::default()),
         };
+        if self.original_max_position_embeddings.is_some() {
+            let problem = format!("is outside of `{field}`, which is not supported");
+            return Err(ConfigError::new(
+                "original_max_position_embeddings",
+                problem,
+            ));
+        }
+        let share = rope.partial_rotary_factor.or(self.partial_rotary_factor);
+        if share.is_some_and(|share| share != 1.0) {
+            let problem = "is not 1; the classes of `transformers` rotate whole heads";
+            return Err(ConfigError::new("partial_rotary_factor", problem));
+        }
         let number = |name: &str, value: Option<f64>| {
             let missing = || ConfigError::new(format!("{field}.{name}"), "is missing");
             value.ok_or_else(missing)
         };
-        let scaling = match rope.rope_type.as_deref() {
+        let scaling = match rope.rope_type.as_deref().or(rope.kind.as_deref()) {
             None | Some("default") => None,
             Some("llama3") => {
                 let original = rope.original_max_position_embeddings;
@@ -520,10 +600,13 @@ impl HfLlama {
                 return Err(ConfigError::new(format!("{field}.rope_type"), problem));
             }
         };
-        let share = rope.partial_rotary_factor.or(self.partial_rotary_factor);
+        let other = self
+            .rope_parameters
+            .as_ref()
+            .and_then(|rope| rope.rope_theta);
+        let base = rope.rope_theta.or(self.rope_theta).or(other);
         Ok(Rotary {
-            base: rope.rope_theta.or(self.rope_theta).unwrap_or(10_000.0),
-            share: share.unwrap_or(1.0),
+            base: base.unwrap_or(10_000.0),
             scaling,
             backwards: family == Family::NanoChat,
             ..Rotary::default()
@@ -589,8 +672,12 @@ impl HfLlama {
             Some(_) => SLIDING.to_owned(),
             None => FULL.to_owned(),
         });
-        let types = (family.slides() && window.is_some()).then(|| types.collect());
         let is_gemma = family == Family::Gemma2;
+        // Without types, layers of Gemma 2 have windows.
+        let types = match is_gemma && window.is_none() {
+            true => Some(vec![FULL.to_owned(); config.n_layer]),
+            false => (family.slides() && window.is_some()).then(|| types.collect()),
+        };
         Self {
             model_type: family.model_type().into(),
             architectures: vec![family.class().into()],

@@ -50,7 +50,7 @@ pub struct CanonConfig {
     /// The places, letters of `ABCD`: A after the norm before attention, B on queries, keys and values, C after the norm
     /// before the MLP, D on its hidden features before the activation.
     pub places: String,
-    /// Number of positions in the sum, K.
+    /// Number of positions in the sum, K, at least 2.
     pub kernel: usize,
     /// Whether z_t is added.
     pub residual: bool,
@@ -348,7 +348,11 @@ impl Architecture for LlamaConfig {
                 );
                 return Err(ConfigError::new("canon.places", problem));
             }
-            check::at_least_one("canon.kernel", canon.kernel)?;
+            if canon.kernel < 2 {
+                let problem = format!("is {}; it must be at least 2", canon.kernel);
+                return Err(ConfigError::new("canon.kernel", problem));
+            }
+            check::size("canon.kernel", canon.kernel)?;
         }
         self.init().validate()
     }

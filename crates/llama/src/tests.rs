@@ -178,6 +178,14 @@ fn invalid_fields_are_named() {
     for places in ["", "AE", "ABA"] {
         refuses(canon(places), "`canon.places` is");
     }
+    let kernel = LlamaConfig {
+        canon: Some(CanonConfig {
+            kernel: 1,
+            ..CanonConfig::default()
+        }),
+        ..small()
+    };
+    refuses(kernel, "`canon.kernel` is 1; it must be at least 2");
     let cap = LlamaConfig {
         logit_cap: Some(0.0),
         ..small()

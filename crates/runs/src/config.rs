@@ -146,6 +146,7 @@ impl MinLearningRate {
 
 /// The schedule of the learning rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub enum Schedule {
     /// A linear rise over `warmup` steps to `learning_rate`, then half a cosine down to
     /// `min_learning_rate` at the last step (Loshchilov and Hutter, "SGDR", 2017, without restarts).

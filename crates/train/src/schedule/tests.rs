@@ -136,3 +136,11 @@ fn a_linear_schedule_and_a_short_fall_end_at_the_floor() {
         assert!(error.contains("`schedule.decay` is"), "{error}");
     }
 }
+
+#[test]
+fn an_unknown_field_of_a_schedule_is_refused() {
+    let read = |text: &str| serde_json::from_str::<Schedule>(text);
+    assert!(read(r#"{"Wsd": {"decay": 0.2}}"#).is_ok());
+    let error = read(r#"{"Wsd": {"decay": 0.2, "shap": "Cosine"}}"#);
+    assert!(error.unwrap_err().to_string().contains("shap"));
+}
