@@ -189,7 +189,7 @@ fn a_claim_without_a_verdict_has_no_threshold_in_the_table() {
     let bound = "AtMost(quantity: \"valid_loss\", run: \"wide, stream 192\", value: 2.0)";
     let notes = |text: &str| {
         let table = results_of(&parse(text), &[]).table();
-        let has_legend = table.note.contains("Under a value");
+        let has_legend = table.note.contains("A note on a value");
         let cells = table.rows.into_iter().flatten();
         let notes: Vec<String> = cells.flat_map(|cell| cell.notes).collect();
         assert_eq!(has_legend, !notes.is_empty());
