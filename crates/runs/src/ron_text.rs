@@ -149,15 +149,15 @@ mod tests {
             ),
             (
                 "(data: (), schedule: \"Kausik\")",
-                "the names are Cosine, Kausik; write `Kausik` without quotes",
+                "the names are Cosine, Linear, Wsd, Kausik; write `Kausik` without quotes",
             ),
             (
                 "(data: (), schedule: [1e-3, 1e-2])",
-                "expected one of the names Cosine, Kausik",
+                "expected one of the names Cosine, Linear, Wsd, Kausik",
             ),
             (
                 "(data: (), schedule: kausik)",
-                "unknown name `kausik` (did you mean `Kausik`?); the names are Cosine, Kausik",
+                "unknown name `kausik` (did you mean `Kausik`?); the names are Cosine, Linear, Wsd, Kausik",
             ),
             (
                 "(data: (), schedules: Kausik)",
