@@ -289,3 +289,18 @@ fn a_form_that_no_class_has_is_exported_with_its_code() {
         assert_eq!(read(&out).unwrap().config.model, model, "{i}");
     }
 }
+
+#[test]
+fn a_connection_goes_around_an_imported_model_with_its_own_unembedding() {
+    let (_folder, path) = copied("llama", "config.json", |_| {});
+    let options = ImportOptions {
+        set: vec!["model.connection=PerSublayer(Laurel())".into()],
+        ..ImportOptions::default()
+    };
+    let imported = import(&path, &options).unwrap_or_else(|error| panic!("{error}"));
+    assert!(
+        imported
+            .weights
+            .contains_key("embeddings.unembedding.weight")
+    );
+}

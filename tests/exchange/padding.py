@@ -19,7 +19,10 @@ transformers.utils.logging.disable_progress_bar()
 
 
 def check(folder):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder.resolve(), trust_remote_code=True).eval().double()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder.resolve(), trust_remote_code=True).eval()
+    # In f64, Gemma 2 of transformers 5.23 gives NaN for a row with padding.
+    if type(model).__name__ != "Gemma2ForCausalLM":
+        model = model.double()
     model.generation_config.eos_token_id = None
     model.config.eos_token_id = model.config.bos_token_id = None
     context = model.config.max_position_embeddings
@@ -33,6 +36,12 @@ def check(folder):
     for side in ("left", "right", "both", "holes"):
         if is_own:
             forward(model, rows, alone, side)
+        elif type(model).__name__ != "GPT2LMHeadModel" and side in ("left", "right"):
+            # transformers computes rotary positions in f32.
+            ids, mask = padded(rows, side, 0)
+            found = model(ids, attention_mask=mask).logits
+            for i, expected in enumerate(alone):
+                same(found[i, mask[i].bool()], expected, f"{type(model).__name__} {side} row {i}", 1e-5)
     short = rows[1:-1:2]
     decode(model, short, "left", num_beams=1)
     decode(model, short, "left", num_beams=3)
@@ -74,9 +83,9 @@ def forward(model, rows, alone, side):
         same(loss, sum(losses) / sum(len(row) - 1 for row in rows), f"{side} loss")
 
 
-def same(found, expected, what):
+def same(found, expected, what, tolerance=1e-9):
     difference = (found - expected).abs().max().item()
-    assert difference <= 1e-9, f"{what}: {difference}"
+    assert difference <= tolerance, f"{what}: {difference}"
 
 
 def decode(model, rows, side, **arguments):
@@ -86,7 +95,8 @@ def decode(model, rows, side, **arguments):
     for mask in (mask, None):
         # Without a mask, transformers takes `pad_token_id` for padding.
         found = model.generate(ids, attention_mask=mask, **arguments)[:, ids.shape[1] :].tolist()
-        assert found == alone, f"{side} {arguments}: {found} instead of {alone}"
+        name = type(model).__name__
+        assert found == alone, f"{name} {side} {arguments}: {found} instead of {alone}"
 
 
 def refusals(model, rows):

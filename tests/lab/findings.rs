@@ -157,7 +157,20 @@ fn front_page() -> String {
         });
         rows.collect::<Vec<_>>()
     });
-    CLAIMS.to_owned() + &rows.collect::<String>()
+    let table = CLAIMS.to_owned() + &rows.collect::<String>();
+    let main = PAPERS.iter().flat_map(|paper| {
+        let results = of_paper(paper.directory);
+        let signs = paper.main.iter().map(|claim| find(&results, *claim).1.sign);
+        signs.collect::<Vec<_>>()
+    });
+    let main: Vec<char> = main.collect();
+    let [hold, fail, undecided, untested] =
+        VERDICTS.map(|(sign, _)| main.iter().filter(|it| **it == sign).count());
+    format!(
+        "{table}\nOf all {} main claims, {hold} hold, {fail} do not hold, {undecided} are undecided, and \
+         {untested} are not tested.\n",
+        main.len()
+    )
 }
 
 const VERDICTS: [(char, &str); 4] = [

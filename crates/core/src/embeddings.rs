@@ -55,7 +55,7 @@ pub struct TokenEmbeddingsOptions {
     pub output_scale: f64,
     /// The norm of x_0, if there is one.
     pub input_norm: Option<NormDesign>,
-    /// c of c tanh(z / c), which replaces the logits z (Gemma 2).
+    /// The cap c: logits z become c tanh(z / c) (Gemma 2).
     pub cap: Option<f64>,
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::json::{Fields, from_fields};
 use crate::pickle::{Id, Pickle, Value};
-use crate::weights::{Format, Name, linear, rename, same, transpose};
+use crate::weights::{Format, Name, drop_tied, linear, rename, same, transpose};
 
 /// Names in the zoo and in `GPT2LMHeadModel`, where the prefix `transformer.` is left out. nanoGPT took its names from
 /// `GPT2LMHeadModel`.
@@ -113,29 +113,11 @@ pub fn normalise(path: &Path, tensors: Tensors, tied: bool) -> Result<Tensors, E
         let name = name.strip_prefix("module.").unwrap_or(name);
         name.strip_prefix(PREFIX).unwrap_or(name).to_owned()
     })?;
-    match (tensors.remove(HEAD), tied) {
-        // If one tensor has two names, a file may have either.
-        (Some(head), true) if !tensors.contains_key(TOKENS) => {
-            tensors.insert(TOKENS.into(), head);
-        }
-        (Some(head), true) => {
-            let is_same = tensors.get(TOKENS).is_some_and(|tokens| {
-                tokens.shape == head.shape && tokens.as_bytes() == head.as_bytes()
-            });
-            if !is_same {
-                let problem = format!(
-                    "has {HEAD}, which differs from {TOKENS} although the config ties them; set \
-                     `tie_word_embeddings` to false in config.json"
-                );
-                return Err(Error::file(path, problem));
-            }
-        }
-        (Some(head), false) => {
-            if let Some(head) = transpose(head) {
-                tensors.insert(HEAD.into(), head);
-            }
-        }
-        (None, _) => {}
+    if tied {
+        return drop_tied(path, tensors, HEAD, TOKENS);
+    }
+    if let Some(head) = tensors.remove(HEAD).and_then(transpose) {
+        tensors.insert(HEAD.into(), head);
     }
     Ok(tensors)
 }

@@ -3,7 +3,7 @@
 //! | | read by [`import()`] |
 //! |---|---|
 //! | GPT-2 of Hugging Face | `config.json`, and `model.safetensors` or `pytorch_model.bin` |
-//! | Llama, Qwen 2, Qwen 3, OLMo 2, Gemma 2, NanoChat of Hugging Face | the same files, without `pytorch_model.bin` of old versions |
+//! | Llama, Qwen 2, Qwen 3, OLMo 2, Gemma 2, NanoChat of Hugging Face | the same files |
 //! | nanoGPT | `ckpt.pt` |
 //! | TokenFormer, as its authors publish it | `pytorch_model.bin` |
 //!

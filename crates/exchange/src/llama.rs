@@ -11,7 +11,11 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::json::{Fields, from_fields};
-use crate::weights::{Format, Name, linear, same};
+use crate::weights::{Format, Name, drop_tied};
+
+mod names;
+
+use names::{BEFORE, BEHIND, BOTH, GATED, HEAD, PLAIN, SHARED, TOKENS};
 
 /// A class of `transformers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,128 +27,6 @@ pub enum Family {
     Gemma2,
     NanoChat,
 }
-
-/// Names that all classes share.
-const SHARED: &[Name] = &[
-    same("embeddings.tokens.weight", TOKENS),
-    linear("embeddings.unembedding.weight", HEAD),
-    same("embeddings.norm.gamma", "model.norm.weight"),
-    linear(
-        "block.layers.{}.attention.branch.q.weight",
-        "model.layers.{}.self_attn.q_proj.weight",
-    ),
-    linear(
-        "block.layers.{}.attention.branch.k.weight",
-        "model.layers.{}.self_attn.k_proj.weight",
-    ),
-    linear(
-        "block.layers.{}.attention.branch.v.weight",
-        "model.layers.{}.self_attn.v_proj.weight",
-    ),
-    linear(
-        "block.layers.{}.attention.branch.proj.weight",
-        "model.layers.{}.self_attn.o_proj.weight",
-    ),
-    same(
-        "block.layers.{}.attention.branch.q.bias",
-        "model.layers.{}.self_attn.q_proj.bias",
-    ),
-    same(
-        "block.layers.{}.attention.branch.k.bias",
-        "model.layers.{}.self_attn.k_proj.bias",
-    ),
-    same(
-        "block.layers.{}.attention.branch.v.bias",
-        "model.layers.{}.self_attn.v_proj.bias",
-    ),
-    same(
-        "block.layers.{}.attention.branch.proj.bias",
-        "model.layers.{}.self_attn.o_proj.bias",
-    ),
-    same(
-        "block.layers.{}.attention.branch.q_norm.gamma",
-        "model.layers.{}.self_attn.q_norm.weight",
-    ),
-    same(
-        "block.layers.{}.attention.branch.k_norm.gamma",
-        "model.layers.{}.self_attn.k_norm.weight",
-    ),
-];
-
-const GATED: &[Name] = &[
-    linear(
-        "block.layers.{}.feed_forward.branch.gate.weight",
-        "model.layers.{}.mlp.gate_proj.weight",
-    ),
-    linear(
-        "block.layers.{}.feed_forward.branch.fc.weight",
-        "model.layers.{}.mlp.up_proj.weight",
-    ),
-    linear(
-        "block.layers.{}.feed_forward.branch.proj.weight",
-        "model.layers.{}.mlp.down_proj.weight",
-    ),
-    same(
-        "block.layers.{}.feed_forward.branch.gate.bias",
-        "model.layers.{}.mlp.gate_proj.bias",
-    ),
-    same(
-        "block.layers.{}.feed_forward.branch.fc.bias",
-        "model.layers.{}.mlp.up_proj.bias",
-    ),
-    same(
-        "block.layers.{}.feed_forward.branch.proj.bias",
-        "model.layers.{}.mlp.down_proj.bias",
-    ),
-];
-
-const PLAIN: &[Name] = &[
-    linear(
-        "block.layers.{}.feed_forward.branch.fc.weight",
-        "model.layers.{}.mlp.fc1.weight",
-    ),
-    linear(
-        "block.layers.{}.feed_forward.branch.proj.weight",
-        "model.layers.{}.mlp.fc2.weight",
-    ),
-];
-
-const ATTENTION_BEFORE: &str = "block.layers.{}.attention.branch.norms.before.gamma";
-const ATTENTION_BEHIND: &str = "block.layers.{}.attention.branch.norms.behind.gamma";
-const MLP_BEFORE: &str = "block.layers.{}.feed_forward.branch.norms.before.gamma";
-const MLP_BEHIND: &str = "block.layers.{}.feed_forward.branch.norms.behind.gamma";
-
-const BEFORE: &[Name] = &[
-    same(ATTENTION_BEFORE, "model.layers.{}.input_layernorm.weight"),
-    same(
-        MLP_BEFORE,
-        "model.layers.{}.post_attention_layernorm.weight",
-    ),
-];
-
-const BEHIND: &[Name] = &[
-    same(
-        ATTENTION_BEHIND,
-        "model.layers.{}.post_attention_layernorm.weight",
-    ),
-    same(
-        MLP_BEHIND,
-        "model.layers.{}.post_feedforward_layernorm.weight",
-    ),
-];
-
-const BOTH: &[Name] = &[
-    same(ATTENTION_BEFORE, "model.layers.{}.input_layernorm.weight"),
-    same(
-        MLP_BEFORE,
-        "model.layers.{}.pre_feedforward_layernorm.weight",
-    ),
-];
-
-/// The token table in `transformers`.
-const TOKENS: &str = "model.embed_tokens.weight";
-/// The unembedding in `transformers`.
-const HEAD: &str = "lm_head.weight";
 
 impl Family {
     pub const ALL: [Self; 6] = [
@@ -311,31 +193,16 @@ pub fn is_buffer(name: &str) -> bool {
     name.ends_with(".rotary_emb.inv_freq")
 }
 
-/// Leaves out the unembedding of a model that ties it to the token table.
+/// Brings the tensors of a file into one form: a model that ties its unembedding to the token table has none.
 ///
 /// # Errors
 ///
 /// Returns an error if the unembedding differs from the token table although it is tied.
-pub fn normalise(path: &Path, mut tensors: Tensors, tied: bool) -> Result<Tensors, Error> {
-    if !tied {
-        return Ok(tensors);
+pub fn normalise(path: &Path, tensors: Tensors, tied: bool) -> Result<Tensors, Error> {
+    match tied {
+        true => drop_tied(path, tensors, HEAD, TOKENS),
+        false => Ok(tensors),
     }
-    let Some(head) = tensors.remove(HEAD) else {
-        return Ok(tensors);
-    };
-    match tensors.get(TOKENS) {
-        // If one tensor has two names, a file may have either.
-        None => drop(tensors.insert(TOKENS.into(), head)),
-        Some(tokens) if tokens.shape == head.shape && tokens.as_bytes() == head.as_bytes() => {}
-        Some(_) => {
-            let problem = format!(
-                "has {HEAD}, which differs from {TOKENS} although the config ties them; set \
-                 `tie_word_embeddings` to false in config.json"
-            );
-            return Err(Error::file(path, problem));
-        }
-    }
-    Ok(tensors)
 }
 
 /// The positions in a `config.json`: `rope_parameters` of `transformers` 5, `rope_scaling` of version 4.
@@ -348,7 +215,7 @@ pub struct Rope {
     kind: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rope_theta: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing)]
     partial_rotary_factor: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     factor: Option<f64>,
@@ -400,7 +267,7 @@ pub struct HfLlama {
     layer_types: Option<Vec<String>>,
     #[serde(skip_serializing)]
     use_bidirectional_attention: Option<bool>,
-    /// The position at which the original context ends, in a place where the zoo does not expect it.
+    /// The original context, if it is outside of the positions. The zoo does not read it there.
     #[serde(skip_serializing)]
     original_max_position_embeddings: Option<usize>,
     // `null` means no cap. If the field is missing, the class has a default.
@@ -666,7 +533,6 @@ impl HfLlama {
                 ..Rope::default()
             },
         };
-        let partial = (config.rotary.share != 1.0).then_some(config.rotary.share);
         let window = config.windows.iter().flatten().next().copied();
         let types = config.windows.iter().map(|window| match window {
             Some(_) => SLIDING.to_owned(),
@@ -699,7 +565,6 @@ impl HfLlama {
             rope_scaling: config.rotary.scaling.map(|_| rope.clone()),
             rope_parameters: Some(Rope {
                 rope_theta: Some(config.rotary.base),
-                partial_rotary_factor: partial,
                 ..rope
             }),
             sliding_window: window.filter(|_| family.slides()),

@@ -188,6 +188,35 @@ fn shapes(model: &impl Module<Flex>) -> BTreeMap<String, Vec<usize>> {
     list.map(|info| (info.name, info.shape)).collect()
 }
 
+/// Leaves out the unembedding `head` of a model that ties it to the table `tokens`. If one tensor has two names, a file
+/// may have either.
+///
+/// # Errors
+///
+/// Returns an error if the unembedding differs from the table.
+pub fn drop_tied(
+    path: &Path,
+    mut tensors: Tensors,
+    head: &str,
+    tokens: &str,
+) -> Result<Tensors, Error> {
+    let Some(found) = tensors.remove(head) else {
+        return Ok(tensors);
+    };
+    match tensors.get(tokens) {
+        None => drop(tensors.insert(tokens.into(), found)),
+        Some(table) if table.shape == found.shape && table.as_bytes() == found.as_bytes() => {}
+        Some(_) => {
+            let problem = format!(
+                "has {head}, which differs from {tokens} although the config ties them; set \
+                 `tie_word_embeddings` to false in config.json"
+            );
+            return Err(Error::file(path, problem));
+        }
+    }
+    Ok(tensors)
+}
+
 /// Transposes a matrix; `None` if `tensor` is not a matrix.
 pub fn transpose(tensor: TensorData) -> Option<TensorData> {
     let &[rows, columns] = tensor.shape.as_slice() else {

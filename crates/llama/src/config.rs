@@ -106,9 +106,9 @@ pub struct LlamaConfig {
     pub qk_scale: f64,
     /// The multiplier of attention scores. `None` means 1/√d.
     pub attention_scale: Option<f64>,
-    /// c of c tanh(score / c), which replaces each attention score (Gemma 2).
+    /// The cap c: an attention score s becomes c tanh(s / c) (Gemma 2).
     pub attention_cap: Option<f64>,
-    /// c of c tanh(z / c), which replaces the logits z (Gemma 2, nanochat).
+    /// The cap c: logits z become c tanh(z / c) (Gemma 2, nanochat).
     pub logit_cap: Option<f64>,
     /// Number of positions that a position attends to, itself included, for each layer; `None` for all. The list
     /// repeats, and an empty list means all.

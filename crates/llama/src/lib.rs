@@ -1,5 +1,5 @@
-//! A modern decoder, the second baseline of the zoo. Its switches give the models of Llama, Qwen, OLMo, Gemma and
-//! nanochat ([`presets`]), and options of their branches: Canon layers and gated attention.
+//! A modern decoder, the second baseline of the zoo. Its fields describe the models of Llama, Qwen, OLMo 2, Gemma 2 and
+//! nanochat ([`presets`]), and add Canon layers and gated attention.
 //!
 //! ```text
 //! x_0     = wte[ids]
@@ -8,7 +8,7 @@
 //! logits  = norm(x_{2L}) · lm_head
 //!
 //! norm(x) = x / √(mean x² + ε) · γ
-//! mlp(u)  = (silu(u · W_gate) ⊙ (u · W_fc)) · W_proj
+//! mlp(u)  = (act(u · W_gate) ⊙ (u · W_fc)) · W_proj
 //! ```
 //!
 //! Attention rotates queries and keys by their positions, and each key head serves a group of query heads. Papers:

@@ -299,7 +299,7 @@ pub const PAPERS: [Paper; 5] = [
             ("deep_norm", "DeepNorm has a lower loss than post-norm"),
             ("deep_norm", "ReZero has a lower loss than post-norm"),
         ],
-        front: &[5, 1],
+        front: &[4, 1],
         tokens: Some("streams_tokens"),
         sizes: &[
             Size {

@@ -177,7 +177,7 @@ pub struct DotAttention {
     pub causal: bool,
     /// Whether the bias of [`alibi`] is added to the scores.
     pub alibi: bool,
-    /// c of c tanh(score / c), which replaces each score before the mask (Gemma 2).
+    /// The cap c: before the mask, a score s becomes c tanh(s / c) (Gemma 2).
     pub cap: Option<f64>,
     /// Number of positions that a position of causal attention attends to, itself included; `None` for all.
     pub window: Option<usize>,
@@ -310,7 +310,7 @@ fn grouped<B: Backend>(x: Tensor<B, 4>, heads: usize) -> Tensor<B, 4> {
 
 /// c tanh(x / c) for the cap c.
 pub fn capped<B: Backend, const D: usize>(x: Tensor<B, D>, cap: f64) -> Tensor<B, D> {
-    // In f64, Flex divides by a number with the precision of f32.
+    // In Burn 0.21, the gradient of a division by a number has the precision of f32, also in f64.
     (x * cap.recip()).tanh() * cap
 }
 
