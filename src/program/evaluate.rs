@@ -80,7 +80,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 
 pub fn evaluate(options: EvaluateArgs) -> anyhow::Result<()> {
     let place = options.place.place()?;
-    let run = Run::open(&options.run)?.at(options.checkpoint.checkpoint);
+    let run = options.checkpoint.open(&options.run)?;
     note_edited(run.directory());
     if matches!(
         run.config.data.source,

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use residual_zoo::Run;
 use residual_zoo::cli::{self, CheckpointArgs};
 use residual_zoo::exchange::{ExportOptions, export as write};
 
@@ -48,7 +47,7 @@ pub fn export(options: ExportArgs) -> anyhow::Result<()> {
         license,
         checkpoint,
     } = options;
-    let run = Run::open(&run)?.at(checkpoint.checkpoint);
+    let run = checkpoint.open(&run)?;
     note_edited(run.directory());
     let exported = write(&run, &directory, &ExportOptions { license })?;
     cli::print(&format!(

@@ -7,7 +7,6 @@ use residual_zoo::ModelConfig;
 use residual_zoo::cli::{self, CheckpointArgs, PlaceArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::drive::{Use, check_size};
-use residual_zoo::runs::Run;
 use residual_zoo::runs::generate::Sampling;
 
 use super::{note_edited, or_force};
@@ -95,7 +94,7 @@ pub fn generate(options: GenerateArgs) -> anyhow::Result<()> {
     }
     let prompts = prompts.into_iter().flat_map(|prompt| vec![prompt; samples]);
     let place = options.place.place()?;
-    let run = Run::<ModelConfig>::open(&options.run)?.at(options.checkpoint.checkpoint);
+    let run = options.checkpoint.open::<ModelConfig>(&options.run)?;
     note_edited(run.directory());
     if !options.force {
         let checked = check_size(
