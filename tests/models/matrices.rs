@@ -79,12 +79,12 @@ fn the_maps_of_every_architecture_are_hidden_matrices() {
         let values = format!("{name}.values").leak() as &str;
         [(keys, [1, 48, n]), (values, [1, n, 48])]
     };
-    let attention = ["q", "k", "v", "proj"].map(|name| format!("attention.{name}").leak() as &str);
+    let attention = ["q", "k", "v", "o"].map(|name| format!("attention.{name}").leak() as &str);
     let mut expected: Vec<_> = attention
         .into_iter()
         .flat_map(|name| pairs(name, 29))
         .collect();
-    expected.extend(pairs("feed_forward", 51));
+    expected.extend(pairs("feed_forward.ffn", 51));
     expect(&zoo::tokenformer(), &expected);
 }
 

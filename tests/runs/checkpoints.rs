@@ -426,7 +426,10 @@ fn the_average_of_the_weights_generates_is_evaluated_and_exported() {
     };
     let of_average = text(&run, &["--weights", "ema"]);
     assert_eq!(text(&run, &[]), text(&run, &["--weights", "trained"]));
-    ok(zoo("export").arg(&run).arg(&out).args(["--weights", "ema"]));
+    ok(zoo("export")
+        .arg(&run)
+        .args(["--weights", "ema", "--to", "hf"])
+        .arg(&out));
     ok(zoo("import").arg(&out).arg("--run").arg(&back));
     assert_eq!(text(&back, &[]), of_average);
     let imported = |name: &str, file: &str| {
@@ -445,7 +448,7 @@ fn the_average_of_the_weights_generates_is_evaluated_and_exported() {
         let mut command = zoo(command);
         command.arg(&plain).args(["--weights", "ema"]);
         if command.get_args().any(|it| it == "export") {
-            command.arg(scratch.path("none"));
+            command.args(["--to", "hf"]).arg(scratch.path("none"));
         }
         fails(
             &mut command,
@@ -459,34 +462,42 @@ fn the_average_of_the_weights_generates_is_evaluated_and_exported() {
 fn a_budget_of_tokens_replaces_the_steps() {
     let scratch = Scratch::new();
     let run = scratch.path("run");
-    // The smoke run has 8 sequences of 32 tokens a step.
-    let tokens = |tokens: &str| {
-        let mut command = program::smoke(&run);
-        command.args(["--set", &format!("train.tokens={tokens}")]);
+    // Two sequences of 16 tokens a step.
+    let train = |tokens: &str| {
+        let model = "Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16)";
+        let text = format!(
+            "(model: {model}, data: (source: Synthetic(tokens: 3000)), train: (tokens: {tokens}, batch: 2))"
+        );
+        let file = scratch.file("run.ron", text);
+        let mut command = zoo("train");
+        command.arg(file).arg("--run").arg(&run).arg("--no-tui");
         command
     };
-    let per_step = {
-        ok(&mut program::smoke(&scratch.path("plain")));
-        let last = run_dir::read_metrics(&scratch.path("plain"))
-            .unwrap()
-            .pop()
-            .unwrap();
-        last.tokens / last.step as u64
-    };
-    ok(&mut tokens(&(5 * per_step + 1).to_string()));
+    ok(&mut train("161"));
     let last = || run_dir::read_metrics(&run).unwrap().pop().unwrap();
-    assert_eq!(last().step, 6);
+    assert_eq!((last().step, last().tokens), (6, 6 * 32));
     // A larger budget continues the run.
-    let mut more = zoo("train");
-    more.arg("--resume").arg(&run).arg("--no-tui");
-    ok(more.args(["--set", &format!("train.tokens={}", 8 * per_step)]));
+    ok(&mut train("2.56e2"));
     assert_eq!(last().step, 8);
-    let mut both = zoo("train");
-    both.arg("--resume").arg(&run).arg("--no-tui");
+    let resume = |assignment: &str| {
+        let mut command = zoo("train");
+        command
+            .arg("--resume")
+            .arg(&run)
+            .arg("--no-tui")
+            .args(["--set", assignment]);
+        command
+    };
+    ok(&mut resume("train.tokens=320"));
+    assert_eq!(last().step, 10);
     fails(
-        both.args(["--set", "train.steps=20"]),
+        &mut resume("train.steps=20"),
         2,
-        &["train.steps", "`train.tokens`", "train.tokens=None"],
+        &[
+            "train.steps=20",
+            "`train.tokens` = 320",
+            "train.tokens=None",
+        ],
     );
-    fails(&mut tokens("0"), 2, &["`train.tokens`"]);
+    fails(&mut train("0"), 2, &["`train.tokens`"]);
 }
