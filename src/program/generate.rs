@@ -10,7 +10,7 @@ use residual_zoo::drive::{Use, check_size};
 use residual_zoo::runs::Run;
 use residual_zoo::runs::generate::Sampling;
 
-use super::{note_edited, or_force};
+use super::{LoopsArgs, note_edited, or_force};
 
 /// Maximum number of texts that a command generates.
 const MOST_TEXTS: usize = 10_000;
@@ -54,6 +54,8 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = cli::parsed::<u64>("a whole number of at least 0"))]
     seed: u64,
     #[command(flatten)]
+    loops: LoopsArgs,
+    #[command(flatten)]
     checkpoint: CheckpointArgs,
     #[command(flatten)]
     place: PlaceArgs,
@@ -95,8 +97,9 @@ pub fn generate(options: GenerateArgs) -> anyhow::Result<()> {
     }
     let prompts = prompts.into_iter().flat_map(|prompt| vec![prompt; samples]);
     let place = options.place.place()?;
-    let run = Run::<ModelConfig>::open(&options.run)?.at(options.checkpoint.checkpoint);
+    let mut run = Run::<ModelConfig>::open(&options.run)?.at(options.checkpoint.checkpoint);
     note_edited(run.directory());
+    options.loops.apply(&mut run)?;
     if !options.force {
         let checked = check_size(
             &run.config,
