@@ -222,7 +222,7 @@ fn a_file_has_loops_only_if_the_model_has() {
     assert!(!plain.to_ron().contains("loops"), "{}", plain.to_ron());
     let looped = parse(
         "Composed(layers: [Llama(n_layer: 8, norm_places: Sandwich)], loops: (prelude: 2, coda: 2, \
-         times: Drawn(mean: 32), backward: Some(8), inject: Linear, start: Random(0.6324555320336759), norm: true))",
+         times: Drawn(mean: 32), backward: 8, inject: Linear, start: Random(0.6324555320336759), norm: true))",
     );
     let llama = LlamaConfig {
         n_layer: 8,

@@ -191,7 +191,7 @@ fn killed_runs_on_augmented_patches_end_alike() {
 #[test]
 fn killed_runs_with_drawn_loops_end_alike() {
     let scratch = Scratch::new();
-    let model = "Composed(loops: (prelude: 1, coda: 1, times: Drawn(mean: 3), backward: Some(2), inject: Linear, \
+    let model = "Composed(loops: (prelude: 1, coda: 1, times: Drawn(mean: 3), backward: 2, inject: Linear, \
                  start: Random(0.5), norm: true), \
                  layers: [Llama(n_layer: 3, n_head: 2, width: 16, context: 16, norm_places: Sandwich)])";
     let file = config_on(&scratch, model, "Synthetic(tokens: 3000)", "spike_z: None");

@@ -416,27 +416,6 @@ pub fn streams() -> Vec<(&'static str, Zoo)> {
                 .per_sublayer(SkipInitConfig::default())
                 .recurrent(code(8)),
         ),
-        (
-            "hyper in a loop",
-            gpt2_of(4).per_sublayer(hyper(2, true)).looped(LoopsConfig {
-                coda: 1,
-                start: LoopStart::Random(0.5),
-                ..after(1, LoopsConfig::looped(2))
-            }),
-        ),
-        (
-            "DeepNorm in a loop",
-            gpt2_of(3)
-                .per_sublayer(DeepNormConfig::default())
-                .looped(after(1, LoopsConfig::looped(2))),
-        ),
-        (
-            "mHC in a loop over each layer by itself",
-            gpt2().per_sublayer(mhc(MhcForm::Code)).looped(LoopsConfig {
-                order: LoopOrder::Repeat,
-                ..LoopsConfig::default()
-            }),
-        ),
     ]
 }
 
@@ -503,6 +482,12 @@ pub fn compositions() -> Vec<(&'static str, Zoo)> {
                 .per_layer(LaurelConfig::lr(3))
                 .recurrent(recurrence(8, Form::Paper)),
         ),
+    ]
+}
+
+/// Depth loops over the layers of several architectures, with and without connections, with their descriptions.
+pub fn loops() -> Vec<(&'static str, Zoo)> {
+    vec![
         ("Huginn", huginn()),
         (
             "Universal Transformer",
@@ -529,6 +514,27 @@ pub fn compositions() -> Vec<(&'static str, Zoo)> {
             tokenformer()
                 .per_sublayer(LaurelConfig::rw_lr_pa(2, 3))
                 .looped(after(1, LoopsConfig::looped(2))),
+        ),
+        (
+            "hyper in a loop",
+            gpt2_of(4).per_sublayer(hyper(2, true)).looped(LoopsConfig {
+                coda: 1,
+                start: LoopStart::Random(0.5),
+                ..after(1, LoopsConfig::looped(2))
+            }),
+        ),
+        (
+            "DeepNorm in a loop",
+            gpt2_of(3)
+                .per_sublayer(DeepNormConfig::default())
+                .looped(after(1, LoopsConfig::looped(2))),
+        ),
+        (
+            "mHC in a loop over each layer by itself",
+            gpt2().per_sublayer(mhc(MhcForm::Code)).looped(LoopsConfig {
+                order: LoopOrder::Repeat,
+                ..LoopsConfig::default()
+            }),
         ),
     ]
 }
