@@ -245,7 +245,6 @@ fn weights_go_on_in_loops_with_the_same_parameters() {
     model(fixed(5)).grows_from(&first).unwrap();
     let start = LoopsConfig {
         start: LoopStart::Random(1.0),
-        backward: Some(1),
         ..fixed(2)
     };
     model(start).grows_from(&first).unwrap();

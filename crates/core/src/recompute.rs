@@ -290,8 +290,8 @@ pub fn without_gradient<B: Backend, M: Module<B>>(
     run(&Plain, vec![], move |_, _| vec![result.clone()]).remove(0)
 }
 
-/// Returns the values of `inputs`, without their graph. `detach` alone leaves a leaf unchanged, and a leaf can require a
-/// gradient.
+/// Returns the values of `inputs`, without their graph. `detach` alone leaves a leaf unchanged, and a leaf can require
+/// a gradient.
 fn quiet<B: Backend>(inputs: &[Tensor<B, 3>]) -> Vec<Tensor<B, 3>> {
     let inputs = inputs.iter().cloned();
     inputs.map(|x| x.detach().set_require_grad(false)).collect()

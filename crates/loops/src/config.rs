@@ -151,9 +151,9 @@ impl LoopsConfig {
     /// logits = unembed(coda(norm(s_loops)))
     /// ```
     ///
-    /// Two layers before and two behind the core, 32 loops in the mean, and a gradient through the last 8. The model has
-    /// 8 layers, `norm_places: Sandwich` and the norm of the end of the loops again before the unembedding. The variance
-    /// of the state is 2/(5 D), as of all weights, times the factor D of `scaled_embedding`.
+    /// Two layers before and two behind the core, 32 loops in the mean, and a gradient through the last 8. The model
+    /// has 8 layers and `norm_places: Sandwich`. The norm behind the loops is used again before the unembedding. The
+    /// variance of the state is 2/(5 D), as of all weights, times the factor D of `scaled_embedding`.
     pub fn huginn() -> Self {
         Self {
             prelude: 2,
@@ -194,8 +194,8 @@ impl LoopsConfig {
         let (prelude, coda) = (self.prelude, self.coda);
         if prelude.saturating_add(coda) >= n_layer {
             let problem = format!(
-                "is {prelude} and `coda` is {coda}, but `n_layer` is {n_layer}, so no layer is left for the core; give the \
-                 model at least {} layers",
+                "is {prelude} and `coda` is {coda}, but `n_layer` is {n_layer}, so no layer is left for the core; give \
+                 the model at least {} layers",
                 prelude.saturating_add(coda).saturating_add(1)
             );
             return wrong("prelude", problem);
@@ -206,6 +206,11 @@ impl LoopsConfig {
         if self.backward.is_some() && self.order == LoopOrder::Repeat {
             let problem = "is set, but with `order: Repeat` only the last layer of the core would get a gradient; use \
                            `order: Cycle`, or leave it out";
+            return wrong("backward", problem.into());
+        }
+        if self.backward.is_some() && self.inject == Inject::None {
+            let problem = "is set, but with `inject: None` the layers before the last loops would get no gradient; use \
+                           `inject: Add` or `inject: Linear`, or leave it out";
             return wrong("backward", problem.into());
         }
         if self.timestep != Timestep::Learned {

@@ -36,8 +36,8 @@ pub(crate) fn sinusoids<B: Backend>(
     angles.sin() + row(&of_loop)
 }
 
-/// The random state at `time` positions after `seen`, `[rows, time, width]` or `[1, time, width]`, from N(0, `std`²). It
-/// depends only on the position.
+/// The random state at `time` positions after `seen`, `[rows, time, width]` or `[1, time, width]`, from N(0, `std`²).
+/// It depends only on the position.
 pub(crate) fn states<B: Backend>(
     width: usize,
     time: usize,

@@ -341,6 +341,11 @@ fn what_makes_no_loop_is_refused() {
         ..base()
     };
     refused(repeat, "backward", "use `order: Cycle`");
+    let cut_off = LoopsConfig {
+        backward: Some(1),
+        ..base()
+    };
+    refused(cut_off, "backward", "use `inject: Add`");
     let learned = |times, evaluated| LoopsConfig {
         timestep: Timestep::Learned,
         times,
