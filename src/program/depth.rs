@@ -7,9 +7,9 @@ use residual_zoo::cli::{self, CheckpointArgs, DataArgs, PlaceArgs};
 use residual_zoo::core::{ConfigError, DepthMap};
 use residual_zoo::data::Source;
 use residual_zoo::drive::{Depths, Use, check_size, open_corpus};
+use residual_zoo::experiment;
 use residual_zoo::report::{Cell, Column, HeatMap, Report, Section, Table, csv, sig};
 use residual_zoo::runs::disk;
-use residual_zoo::{Run, experiment};
 use residual_zoo_system::console::warn;
 use residual_zoo_system::counted;
 
@@ -53,7 +53,7 @@ pub fn depth(options: DepthArgs) -> anyhow::Result<()> {
         let problem = format!("is {}; it must end in .svg, .html or .csv", out.display());
         return Err(ConfigError::new("--out", problem).into());
     }
-    let run = Run::open(&options.run)?.at(options.checkpoint.checkpoint);
+    let run = options.checkpoint.open(&options.run)?;
     note_edited(run.directory());
     let place = options.place.place()?;
     let mut data = run.config.data.clone();

@@ -100,7 +100,8 @@ pub fn describe(options: DescribeArgs) -> anyhow::Result<()> {
         true => ("parameters that are trained", "more than "),
         false => ("parameters", ""),
     };
-    let of_each = 4.0 * (1 + config.train.optimizer.moments()) as f64;
+    let average = config.train.ema.map_or(0.0, |_| parameters);
+    let saved = parameters + average + config.train.optimizer.moments(cost.params) as f64;
     let unit = match basis.vocabulary.image() {
         Some(_) => Unit::Images,
         None => Unit::Tokens(None),
@@ -124,10 +125,7 @@ pub fn describe(options: DescribeArgs) -> anyhow::Result<()> {
         (&per_unit("forward"), si(cost.forward_flops as f64)),
         (&per_unit("training"), si(training)),
         ("FLOPs of the run", format!("{most}{}", si(training * all))),
-        (
-            "checkpoint",
-            format!("{least}{}", bytes(of_each * parameters)),
-        ),
+        ("checkpoint", format!("{least}{}", bytes(4.0 * saved))),
     ];
     print(&lines)?;
     let assumed = basis.assumed.as_ref();

@@ -82,7 +82,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 
 pub fn evaluate(options: EvaluateArgs) -> anyhow::Result<()> {
     let place = options.place.place()?;
-    let mut run = Run::open(&options.run)?.at(options.checkpoint.checkpoint);
+    let mut run = options.checkpoint.open(&options.run)?;
     note_edited(run.directory());
     options.loops.apply(&mut run)?;
     if matches!(

@@ -49,7 +49,7 @@ pub fn export(options: ExportArgs) -> anyhow::Result<()> {
         license,
         checkpoint,
     } = options;
-    let run = Run::open(&run)?.at(checkpoint.checkpoint);
+    let run: Run = checkpoint.open(&run)?;
     note_edited(run.directory());
     if run.config.model.loops.is_some() {
         let problem =

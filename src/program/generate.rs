@@ -7,7 +7,6 @@ use residual_zoo::ModelConfig;
 use residual_zoo::cli::{self, CheckpointArgs, PlaceArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::drive::{Use, check_size};
-use residual_zoo::runs::Run;
 use residual_zoo::runs::generate::Sampling;
 
 use super::{LoopsArgs, note_edited, or_force};
@@ -97,7 +96,7 @@ pub fn generate(options: GenerateArgs) -> anyhow::Result<()> {
     }
     let prompts = prompts.into_iter().flat_map(|prompt| vec![prompt; samples]);
     let place = options.place.place()?;
-    let mut run = Run::<ModelConfig>::open(&options.run)?.at(options.checkpoint.checkpoint);
+    let mut run = options.checkpoint.open::<ModelConfig>(&options.run)?;
     note_edited(run.directory());
     options.loops.apply(&mut run)?;
     if !options.force {

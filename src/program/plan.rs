@@ -69,6 +69,8 @@ pub struct PlanArgs {
 /// The cost of a run.
 struct Plan {
     parameters: f64,
+    /// Number of values in the optimizer's moments.
+    moments: f64,
     tokens: f64,
     flops: f64,
     steps: f64,
@@ -88,6 +90,7 @@ impl Plan {
         };
         Ok(Self {
             parameters: cost.params.total() as f64,
+            moments: config.train.optimizer.moments(cost.params) as f64,
             tokens,
             flops: again * cost.training_flops() as f64 * tokens,
             steps,
@@ -183,9 +186,8 @@ pub fn plan(options: PlanArgs) -> anyhow::Result<()> {
             row.push(memory.unwrap_or_else(|| "–".into()).into());
         }
         if options.memory {
-            // Each moment has 4 bytes.
-            let moments = config.train.optimizer.moments() as f64;
-            row.push(bytes(4.0 * moments * plan.parameters).into());
+            // Each value has 4 bytes.
+            row.push(bytes(4.0 * plan.moments).into());
         }
         for &devices in &options.devices {
             let seconds = plan.seconds(devices, speed, options.gbit);
@@ -390,6 +392,7 @@ mod tests {
     fn devices_share_the_work_and_pay_for_the_sums() {
         let plan = Plan {
             parameters: 1e9,
+            moments: 2e9,
             tokens: 1e9,
             flops: 6e18,
             steps: 100.0,

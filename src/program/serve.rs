@@ -11,9 +11,9 @@ use residual_zoo::cli::{self, CheckpointArgs, PlaceArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::check_is_file;
 use residual_zoo::drive::{Reading, Use, available_memory, check_reading, check_size};
+use residual_zoo::experiment;
 use residual_zoo::runs::{Error as RunError, checkpoint};
 use residual_zoo::serve::Options as Serving;
-use residual_zoo::{Run, experiment};
 
 use super::{LoopsArgs, name_of_run, note_edited, or_force};
 
@@ -68,7 +68,7 @@ pub struct ServeArgs {
 
 pub fn serve(options: ServeArgs) -> anyhow::Result<()> {
     let place = options.place.place()?;
-    let mut run = Run::open(&options.run)?.at(options.checkpoint.checkpoint);
+    let mut run = options.checkpoint.open(&options.run)?;
     note_edited(run.directory());
     options.loops.apply(&mut run)?;
     let key = options.key.map(|path| key(&path)).transpose()?;

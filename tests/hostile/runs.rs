@@ -129,7 +129,7 @@ fn harm(run: &Path, outside: &Path, numbers: &mut Numbers) -> String {
     };
     // A hostile checkpoint has a valid manifest.
     if file.parent() == Some(&newest) && !file.ends_with("manifest.json") && numbers.below(4) > 0 {
-        manifest::write(&newest, &checkpoint::files(1)).ok();
+        manifest::write(&newest, &checkpoint::files(1, false)).ok();
     }
     format!("{}: {how}", file.strip_prefix(run).unwrap().display())
 }

@@ -287,5 +287,10 @@ fn parameters_of_a_loop_have_their_roles() {
     };
     assert_eq!(role("block.adapter"), Some(Role::Weight));
     assert_eq!(role("block.timestep"), Some(Role::Embedding));
+    let hidden = |name: &str| {
+        list.iter()
+            .any(|info| info.name == name && info.matrices.is_some())
+    };
+    assert!(hidden("block.adapter") && !hidden("block.timestep"));
     assert!(role("block.layers.1.attention.branch.qkv.weight").is_some());
 }

@@ -11,6 +11,7 @@ mod embedding;
 mod experiments;
 mod growth;
 mod loops;
+mod matrices;
 mod mup;
 mod paper_tables;
 mod streams;

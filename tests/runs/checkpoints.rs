@@ -407,3 +407,86 @@ fn the_newest_and_the_best_are_kept() {
     assert!(best < 12, "{losses:?}");
     assert_eq!(kept, [best, 12], "{losses:?}");
 }
+
+/// Every command that reads a model can read the average of its weights.
+#[test]
+fn the_average_of_the_weights_generates_is_evaluated_and_exported() {
+    let scratch = Scratch::new();
+    let [run, plain, out, back] = ["run", "plain", "out", "back"].map(|name| scratch.path(name));
+    let shown = ok(program::smoke(&run).args(["--set", "train.ema=(decay: 0.5, start: Debiased)"]));
+    assert!(shown.contains("average of the weights"), "{shown}");
+    let last = run_dir::read_metrics(&run).unwrap().pop().unwrap();
+    let (trained, average) = (last.valid_loss.unwrap(), last.ema_valid_loss.unwrap());
+    assert_ne!(trained, average);
+
+    let text = |run: &Path, weights: &[&str]| {
+        let mut command = zoo("generate");
+        let greedy = ["--tokens", "40", "--temperature", "0"];
+        ok(command.arg(run).args(greedy).args(weights))
+    };
+    let of_average = text(&run, &["--weights", "ema"]);
+    assert_eq!(text(&run, &[]), text(&run, &["--weights", "trained"]));
+    ok(zoo("export").arg(&run).arg(&out).args(["--weights", "ema"]));
+    ok(zoo("import").arg(&out).arg("--run").arg(&back));
+    assert_eq!(text(&back, &[]), of_average);
+    let imported = |name: &str, file: &str| {
+        let newest = checkpoint::newest(&scratch.path(name)).unwrap().path;
+        checkpoint::read_tensors(&newest.join(file)).unwrap().0
+    };
+    let [imported, average, trained] = [
+        imported("back", "model.safetensors"),
+        imported("run", "ema.safetensors"),
+        imported("run", "model.safetensors"),
+    ];
+    assert!(imported == average && average != trained);
+
+    ok(&mut program::smoke(&plain));
+    for command in ["generate", "evaluate", "export"] {
+        let mut command = zoo(command);
+        command.arg(&plain).args(["--weights", "ema"]);
+        if command.get_args().any(|it| it == "export") {
+            command.arg(scratch.path("none"));
+        }
+        fails(
+            &mut command,
+            2,
+            &["`train.ema`", "leave out `--weights ema`"],
+        );
+    }
+}
+
+#[test]
+fn a_budget_of_tokens_replaces_the_steps() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    // The smoke run has 8 sequences of 32 tokens a step.
+    let tokens = |tokens: &str| {
+        let mut command = program::smoke(&run);
+        command.args(["--set", &format!("train.tokens={tokens}")]);
+        command
+    };
+    let per_step = {
+        ok(&mut program::smoke(&scratch.path("plain")));
+        let last = run_dir::read_metrics(&scratch.path("plain"))
+            .unwrap()
+            .pop()
+            .unwrap();
+        last.tokens / last.step as u64
+    };
+    ok(&mut tokens(&(5 * per_step + 1).to_string()));
+    let last = || run_dir::read_metrics(&run).unwrap().pop().unwrap();
+    assert_eq!(last().step, 6);
+    // A larger budget continues the run.
+    let mut more = zoo("train");
+    more.arg("--resume").arg(&run).arg("--no-tui");
+    ok(more.args(["--set", &format!("train.tokens={}", 8 * per_step)]));
+    assert_eq!(last().step, 8);
+    let mut both = zoo("train");
+    both.arg("--resume").arg(&run).arg("--no-tui");
+    fails(
+        both.args(["--set", "train.steps=20"]),
+        2,
+        &["train.steps", "`train.tokens`", "train.tokens=None"],
+    );
+    fails(&mut tokens("0"), 2, &["`train.tokens`"]);
+}

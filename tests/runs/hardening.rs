@@ -238,7 +238,7 @@ fn change_state(run: &Path, from: &str, to: &str) {
         .unwrap_or_else(|| panic!("no {from} in {text}"));
     let end = at + text[at..].find(['\n', ',']).unwrap();
     fs::write(&path, format!("{}{to}{}", &text[..at], &text[end..])).unwrap();
-    manifest::write(&newest, &checkpoint::files(1)).unwrap();
+    manifest::write(&newest, &checkpoint::files(1, false)).unwrap();
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn weights_and_moments_that_are_not_finite_are_refused() {
         let end = bytes.len();
         bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
         fs::write(&path, bytes).unwrap();
-        manifest::write(&newest, &checkpoint::files(1)).unwrap();
+        manifest::write(&newest, &checkpoint::files(1, false)).unwrap();
         // The run has more steps, so that the moments are needed.
         fails(&mut longer(&evil), 2, &[file, "not finite"]);
         if file == checkpoint::MODEL {

@@ -15,8 +15,8 @@ use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::hostile::Numbers;
 use residual_zoo_testing::program::{Scratch, end, ends, ok, run, signal, stopped_by, text};
 use residual_zoo_testing::runs::{
-    self, MODELS, STEPS, assert_same, config, config_on, killed, outcome, resume, start, train,
-    with_fault,
+    self, MODELS, STEPS, assert_same, config, config_of_muon, config_on, killed, outcome, resume,
+    start, train, with_fault,
 };
 
 /// Number of kills of a run.
@@ -44,6 +44,16 @@ fn killed_runs_end_alike(model: usize) {
     let (name, model) = MODELS[model];
     let scratch = Scratch::new();
     killed_runs_of(&scratch, name, config(&scratch, model), MANY);
+}
+
+#[test]
+fn killed_runs_with_muon_and_an_average_end_alike() {
+    let (name, model) = MODELS[0];
+    let scratch = Scratch::new();
+    let file = config_of_muon(&scratch, model);
+    killed_runs_of(&scratch, name, file, MANY);
+    let newest = checkpoint::newest(&scratch.path("straight")).unwrap().path;
+    assert!(newest.join(checkpoint::EMA).is_file());
 }
 
 fn killed_runs_of(scratch: &Scratch, name: &str, file: PathBuf, kills: Kills) {

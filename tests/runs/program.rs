@@ -60,8 +60,8 @@ fn describe_prints_a_config_that_is_the_same_run() {
     let parameters = residual_zoo::report::si(parameters);
     assert!(line("parameters").ends_with(&parameters), "{rest}");
     assert!(line("checkpoint").ends_with(" MiB"), "{rest}");
-    // Weights and two moments for AdamW, weights and one for SGD.
-    let checkpoint = |optimizer: &str| {
+    // Weights and two moments for AdamW, weights and one for SGD, and with Muon a second one of the tables alone.
+    let checkpoint = |setting: &str| {
         let mut describe = outside(&scratch, "describe");
         describe.args([
             "gpt2/smoke",
@@ -70,13 +70,21 @@ fn describe_prints_a_config_that_is_the_same_run() {
             "--set",
             "model.n_layer=8",
         ]);
-        let shown = ok(describe.args(["--set", &format!("train.optimizer={optimizer}")]));
+        let shown = ok(describe.args(["--set", &format!("train.{setting}")]));
         let line = shown.lines().find(|line| line.starts_with("checkpoint"));
         let number = line.unwrap().split_whitespace().nth(1).unwrap();
         number.parse::<f64>().unwrap()
     };
-    let (adam, sgd) = (checkpoint("AdamW"), checkpoint("Sgd(momentum: 0.9)"));
+    let adam = checkpoint("optimizer=AdamW");
+    let sgd = checkpoint("optimizer=Sgd(momentum: 0.9)");
+    let muon = checkpoint("optimizer=Muon(form: Keller)");
+    let average = checkpoint("ema=(decay: 0.99)");
     assert!((sgd / adam - 2.0 / 3.0).abs() < 0.01, "{sgd} {adam}");
+    assert!(
+        (average / adam - 4.0 / 3.0).abs() < 0.01,
+        "{average} {adam}"
+    );
+    assert!(sgd < muon && muon < 0.7 * adam, "{sgd} {muon} {adam}");
 
     ok(&mut smoke(&scratch.path("run")));
     let of_run = ok(outside(&scratch, "describe").arg("run"));

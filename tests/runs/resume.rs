@@ -117,12 +117,14 @@ fn another_config_or_other_data_are_refused_unless_allowed() {
             "--allow-config-change",
         ],
     );
-    let mut optimizer = changed(&["train.optimizer=Sgd(momentum: 0.9)"]);
-    fails(
-        optimizer.arg("--allow-config-change"),
-        2,
-        &["`train.optimizer`", "--init-from"],
-    );
+    for optimizer in ["Sgd(momentum: 0.9)", "Muon()"] {
+        let mut changed = changed(&[&format!("train.optimizer={optimizer}")]);
+        fails(
+            changed.arg("--allow-config-change"),
+            2,
+            &["`train.optimizer`", "--init-from"],
+        );
+    }
     fails(
         &mut changed(&["data.source.tokens=4000"]),
         2,

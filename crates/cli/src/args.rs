@@ -6,11 +6,11 @@ use std::str::FromStr;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use residual_zoo_backend::{BackendError, BackendKind};
-use residual_zoo_core::{ConfigError, Precision};
+use residual_zoo_core::{ConfigError, ModelConfig, Precision};
 use residual_zoo_data::Source as Data;
 use residual_zoo_data::{DataConfig, ImagesConfig, SyntheticConfig, TokenizerConfig, is_on_hub};
 use residual_zoo_drive::Place;
-use residual_zoo_runs::{Choice, did_you_mean, names_of};
+use residual_zoo_runs::{Choice, Error, Run, Weights, did_you_mean, names_of};
 use residual_zoo_train::dashboard::Display;
 
 /// The backend to compute on.
@@ -117,6 +117,20 @@ pub struct CheckpointArgs {
     /// `newest`
     #[arg(long, value_name = "STEP|best|newest", default_value_t = Choice::Newest)]
     pub checkpoint: Choice,
+    /// The weights of the checkpoint: `trained`, or `ema`, their average, if the run keeps one (`train.ema`)
+    #[arg(long, value_name = "trained|ema", default_value_t = Weights::Trained)]
+    pub weights: Weights,
+}
+
+impl CheckpointArgs {
+    /// Opens the run in `directory` at this checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Run::open`].
+    pub fn open<C: ModelConfig>(self, directory: &Path) -> Result<Run<C>, Error> {
+        Ok(Run::open(directory)?.at(self.checkpoint).with(self.weights))
+    }
 }
 
 /// The file endings of texts. Files with markup are read as plain text.

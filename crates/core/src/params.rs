@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 
+use crate::Matrices;
+
 /// The purpose of a parameter. Weight decay applies only to [`Role::Weight`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -69,6 +71,8 @@ pub struct ParamInfo {
     pub shape: Vec<usize>,
     /// The purpose of the parameter.
     pub role: Role,
+    /// The hidden matrices that the parameter consists of.
+    pub matrices: Option<Matrices>,
     /// Whether the parameter gets a gradient.
     pub trainable: bool,
 }
@@ -228,6 +232,12 @@ impl Path {
             .filter(|f| !f.is_empty());
         fields.collect::<Vec<_>>().join(".")
     }
+
+    /// The hidden matrices of the parameter at this position.
+    fn matrices(&self, shape: &[usize]) -> Option<Matrices> {
+        let fields: Vec<&str> = self.0.iter().map(|s| s.field.as_str()).collect();
+        Matrices::of(fields.last()?, &fields, shape)
+    }
 }
 
 #[derive(Default)]
@@ -246,11 +256,13 @@ impl<B: Backend> ModuleVisitor<B> for List {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let (shape, role) = (param.lazy_shape().to_vec(), Role::of(&self.path.0, D));
         self.found.push(ParamInfo {
             name: self.path.name(),
             id: param.id,
-            shape: param.lazy_shape().to_vec(),
-            role: Role::of(&self.path.0, D),
+            matrices: self.path.matrices(&shape).filter(|_| role == Role::Weight),
+            shape,
+            role,
             trainable: param.is_require_grad(),
         });
     }

@@ -200,25 +200,34 @@ fn weights<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64
     4.0 * config.model.cost(vocabulary).params.total() as f64
 }
 
-/// Bytes of weights, gradients, moments, and the sum over micro-batches, if all weights are trained by one process.
+/// Bytes of weights, their average, gradients, moments, and the sum over micro-batches, if all weights are trained by one
+/// process.
 fn state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
-    let moments = config.train.optimizer.moments() as f64;
     let sums = if config.train.accumulate > 1 {
         1.0
     } else {
         0.0
     };
-    (2.0 + moments + sums) * weights(config, vocabulary)
+    let average = if config.train.ema.is_some() { 1.0 } else { 0.0 };
+    (2.0 + sums + average) * weights(config, vocabulary) + moments(config, vocabulary)
+}
+
+/// Bytes of the optimizer's moments.
+fn moments<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
+    4.0 * config
+        .train
+        .optimizer
+        .moments(config.model.cost(vocabulary).params) as f64
 }
 
 /// A lower bound on the bytes of weights, gradients and moments. Costs leave out weights that are not trained, and
 /// several processes can share the moments.
 pub(crate) fn least_state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
-    let of_each = match config.train.shard_optimizer {
-        true => 2.0,
-        false => 2.0 + config.train.optimizer.moments() as f64,
+    let moments = match config.train.shard_optimizer {
+        true => 0.0,
+        false => moments(config, vocabulary),
     };
-    of_each * weights(config, vocabulary)
+    2.0 * weights(config, vocabulary) + moments
 }
 
 /// A lower bound on the bytes of training: the state, the logits, and the streams that are kept after layers.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use residual_zoo_core::{Architecture as _, ConfigError, Design as _, ModelConfig as _, Tensors};
 use residual_zoo_models::{ConnectionConfig, ModelConfig, PlacedConnection, Run, Zoo};
 use residual_zoo_models::{gpt2, laurel, llama, recurrent, rmt, tokenformer};
-use residual_zoo_runs::checkpoint::{MODEL, read_finite_tensors, write_tensors};
+use residual_zoo_runs::checkpoint::{read_finite_tensors, write_tensors};
 use residual_zoo_runs::disk;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Ex
         return Err(Error::file(directory, problem));
     }
     let checkpoint = run.checkpoint()?.path;
-    let (weights, _) = read_finite_tensors(&checkpoint.join(MODEL))?;
+    let (weights, _) = read_finite_tensors(&run.weights_in(&checkpoint)?)?;
     let (run, weights) = absorbed(run, weights);
     let run = &run;
     let files = Files::of(run, weights, &parts);

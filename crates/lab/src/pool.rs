@@ -24,8 +24,9 @@ pub struct Pool {
 
 /// Fields that were added after version 2 of the pool, at values that change nothing. They are left out of the hash, so
 /// that earlier runs are still found.
-const LATER: [&str; 11] = [
+const LATER: [&str; 13] = [
     "deterministic: false,",
+    "ema: None,",
     "label_smoothing: 0.0,",
     "lora: None,",
     "mup: None,",
@@ -36,6 +37,7 @@ const LATER: [&str; 11] = [
     "shard_optimizer: false,",
     "start: Identity(-8.0),",
     "tensorboard: false,",
+    "tokens: None,",
 ];
 
 /// The place of a run in the pool.

@@ -21,20 +21,31 @@ impl<M: ModelConfig> RunConfig<M> {
     /// # Errors
     ///
     /// Returns an error if a field is unknown or a value has the wrong type. Also returns an error if an assignment
-    /// undoes an earlier one, or a number in the config is not finite.
+    /// undoes an earlier one, a number in the config is not finite, or `train.steps` is set beside `train.tokens`.
     pub fn set(self, assignments: &[String]) -> Result<Self, Error> {
         if let (false, Some(error)) = (assignments.is_empty(), self.not_finite()) {
             return Err(error.into());
         }
         refuse_undone(assignments)?;
-        assignments.iter().try_fold(self, |config, assignment| {
+        let set = assignments.iter().try_fold(self, |config, assignment| {
             config
                 .set_one(assignment)
                 .map_err(|problem| Error::Override {
                     assignment: assignment.clone(),
                     problem,
                 })
-        })
+        })?;
+        let sets_steps = |it: &&String| it.split('=').next().map(str::trim) == Some("train.steps");
+        match (set.train.tokens, assignments.iter().find(sets_steps)) {
+            (Some(tokens), Some(assignment)) => Err(Error::Override {
+                assignment: assignment.clone(),
+                problem: format!(
+                    "the config has a budget of tokens instead, `train.tokens` = {tokens}; set that, or add \
+                     --set train.tokens=None"
+                ),
+            }),
+            _ => Ok(set.with_budget()),
+        }
     }
 
     fn set_one(self, assignment: &str) -> Result<Self, String> {

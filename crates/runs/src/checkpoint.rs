@@ -21,20 +21,23 @@ use crate::{Error, disk};
 
 /// The weights, by parameter name.
 pub const MODEL: &str = "model.safetensors";
+/// The average of the weights, by parameter name, if the run keeps one.
+pub const EMA: &str = "ema.safetensors";
 /// The moments of the optimizer, by parameter name.
 pub const OPTIMIZER: &str = "optimizer.safetensors";
 /// The progress of the run.
 pub const STATE: &str = "state.json";
 
 /// Returns the names of all files of a checkpoint except the manifest, sorted. The moments are in `shards` files. If
-/// `shards` is 0, the checkpoint has only the weights.
-pub fn files(shards: usize) -> Vec<String> {
+/// `shards` is 0, the checkpoint has only the weights. `has_ema` tells whether it has an average of the weights.
+pub fn files(shards: usize, has_ema: bool) -> Vec<String> {
     if shards == 0 {
         return vec![MODEL.to_owned()];
     }
+    let weights = has_ema.then_some(EMA).into_iter().chain([MODEL]);
     let moments = (0..shards).map(|rank| optimizer_file(rank, shards));
-    let moments = [MODEL.to_owned()].into_iter().chain(moments);
-    moments.chain([STATE.to_owned()]).collect()
+    let all = weights.map(str::to_owned).chain(moments);
+    all.chain([STATE.to_owned()]).collect()
 }
 
 /// The file with the moments of process `rank` of `shards` processes: [`OPTIMIZER`] for a single process, otherwise a
@@ -80,14 +83,15 @@ pub fn write_weights(
     disk::remove_directory(&aside)?;
     disk::create_directory(&aside)?;
     write_tensors(&aside.join(MODEL), weights, None)?;
-    manifest::write(&aside, &files(0))?;
+    manifest::write(&aside, &files(0, false))?;
     disk::sync(&aside)?;
     disk::rename(&aside, directory)
 }
 
 /// Checks a checkpoint against its manifest.
 pub(crate) fn verify(directory: &Path) -> Result<(), Error> {
-    manifest::verify(directory, &files(shards(directory)?))
+    let has_ema = manifest::names(directory)?.iter().any(|name| name == EMA);
+    manifest::verify(directory, &files(shards(directory)?, has_ema))
 }
 
 /// Writes `tensors` as safetensors, with at most one entry of metadata.
@@ -384,7 +388,7 @@ pub(crate) fn foreign(run: &Path) -> Option<PathBuf> {
             let (rank, shards) = name.strip_suffix(".safetensors")?.split_once("-of-")?;
             rank.parse::<usize>().ok().zip(shards.parse::<usize>().ok())
         };
-        let mut names = [MODEL, OPTIMIZER, STATE, MANIFEST].into_iter();
+        let mut names = [EMA, MODEL, OPTIMIZER, STATE, MANIFEST].into_iter();
         names.any(|own| name == own) || is_shard().is_some()
     };
     paths(&run.join(CHECKPOINTS)).find_map(|path| match is_checkpoint(&path) {
@@ -481,13 +485,16 @@ pub fn read_scalars(directory: &Path) -> Result<BTreeMap<String, f64>, Error> {
     Ok(scalars.filter_map(value).collect())
 }
 
-/// Loads the weights of a checkpoint into `model`.
+/// Loads the weights in the file `path` of a checkpoint, such as [`MODEL`], into `model`.
 ///
 /// # Errors
 ///
 /// Returns an error if the file is missing, damaged or of another model.
-pub fn load_model<B: Backend, M: Module<B>>(model: M, directory: &Path) -> Result<M, Error> {
-    let path = directory.join(MODEL);
-    let (tensors, _) = read_finite_tensors(&path)?;
-    params::import::<B, M>(model, tensors).map_err(|source| Error::Import { path, source })
+pub fn load_model<B: Backend, M: Module<B>>(model: M, path: &Path) -> Result<M, Error> {
+    let (tensors, _) = read_finite_tensors(path)?;
+    let imported = params::import::<B, M>(model, tensors);
+    imported.map_err(|source| Error::Import {
+        path: path.into(),
+        source,
+    })
 }

@@ -1,4 +1,4 @@
-//! Chooses one of the checkpoints of a run.
+//! Chooses one of the checkpoints of a run, and its weights or their average.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -87,6 +87,62 @@ impl Choice {
             path,
             passed_over: Vec::new(),
         })
+    }
+}
+
+/// The weights of a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Weights {
+    /// The weights after the last step.
+    #[default]
+    Trained,
+    /// Their exponential moving average, which the run keeps with [`TrainConfig::ema`](crate::TrainConfig::ema).
+    Ema,
+}
+
+impl FromStr for Weights {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "trained" => Ok(Self::Trained),
+            "ema" => Ok(Self::Ema),
+            _ => Err("must be `trained` or `ema`"),
+        }
+    }
+}
+
+impl fmt::Display for Weights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Trained => "trained",
+            Self::Ema => "ema",
+        })
+    }
+}
+
+impl Weights {
+    /// The file of these weights in `checkpoint`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the checkpoint has no average.
+    pub fn file(self, checkpoint: &Path) -> Result<PathBuf, Error> {
+        match self {
+            Self::Trained => Ok(checkpoint.join(checkpoint::MODEL)),
+            Self::Ema => {
+                let path = checkpoint.join(checkpoint::EMA);
+                match path.is_file() {
+                    true => Ok(path),
+                    false => Err(Error::Checkpoint {
+                        path: checkpoint.into(),
+                        problem: "has no average of the weights, because its run has no `train.ema`; leave out \
+                                  `--weights ema`"
+                            .into(),
+                    }),
+                }
+            }
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use residual_zoo_core::{ConfigError, ModelConfig, Precision, Recompute, Vocabulary, check};
+use residual_zoo_core::{
+    ConfigError, ModelConfig, Muon, Params, Precision, Recompute, Vocabulary, check,
+};
 use residual_zoo_data::DataConfig;
 use residual_zoo_system::counted;
 use serde::{Deserialize, Serialize};
@@ -33,6 +35,9 @@ pub struct TrainConfig {
     pub seed: u64,
     /// Number of optimizer steps.
     pub steps: usize,
+    /// A budget of training tokens (images, for a model of images) that replaces `steps`: the run takes as many steps
+    /// as reach it. `None` means `steps`.
+    pub tokens: Option<f64>,
     /// Sequences per micro-batch.
     pub batch: usize,
     /// Micro-batches per step. Their gradients are accumulated.
@@ -59,6 +64,9 @@ pub struct TrainConfig {
     /// Weight decay: decoupled with AdamW, added to the gradient with SGD. It does not apply to norms, embeddings, the
     /// unembedding, biases or the weights that mix streams.
     pub weight_decay: f64,
+    /// The average of the weights that the run keeps beside the weights; `None` for none. It is validated too
+    /// (`ema_valid_loss`), and `--weights ema` generates, evaluates and exports with it.
+    pub ema: Option<Ema>,
     /// Maximum global norm of the gradients. `None` disables clipping.
     pub grad_clip: Option<f64>,
     /// Coefficient of the z-loss: this number times (log Z)² is added to the cross-entropy, where Z is the normaliser
@@ -218,14 +226,80 @@ pub enum OptimizerKind {
         /// The share of m that each step keeps; 0 for none.
         momentum: f64,
     },
+    /// Muon for the matrices between hidden features, and AdamW, with the fields of `train`, for all other parameters.
+    Muon(Muon),
 }
 
 impl OptimizerKind {
-    /// Number of moments of each parameter.
-    pub fn moments(self) -> usize {
+    /// Number of values in all moments of a model with `params`. Muon keeps one per number of a hidden matrix; vectors
+    /// between the embeddings count as such.
+    pub fn moments(self, params: Params) -> usize {
+        let (all, outside) = (params.total(), params.embedding + params.unembedding);
         match self {
-            Self::AdamW => 2,
-            Self::Sgd { .. } => 1,
+            Self::AdamW => all.saturating_mul(2),
+            Self::Sgd { .. } => all,
+            Self::Muon(_) => all.saturating_add(outside),
+        }
+    }
+
+    /// Whether a run can go on with the moments of an optimizer of kind `other`.
+    pub fn continues(self, other: Self) -> bool {
+        let shape = [1; 3];
+        match (self, other) {
+            (Self::Muon(this), Self::Muon(other)) => this.squares(shape) == other.squares(shape),
+            _ => std::mem::discriminant(&self) == std::mem::discriminant(&other),
+        }
+    }
+
+    fn validate(self) -> Result<(), ConfigError> {
+        match self {
+            Self::AdamW => Ok(()),
+            Self::Sgd { momentum } => check::fraction("momentum", momentum),
+            Self::Muon(muon) => muon.validate(),
+        }
+    }
+}
+
+/// An exponential moving average of the weights. After step t, counted from 1, e ← c e + (1 − c) w.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ema {
+    /// d, the share of the average that a step keeps; the average reaches over about 1 / (1 − d) steps.
+    pub decay: f64,
+    /// How the average starts.
+    pub start: EmaStart,
+}
+
+/// The start of an average of weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EmaStart {
+    /// c = d, from the initial weights.
+    Initial,
+    /// c = min(d, (1 + t) / (10 + t)), from the initial weights: the average forgets them soon (TensorFlow's
+    /// `num_updates`).
+    #[default]
+    Warm,
+    /// c = d (1 − dᵗ⁻¹) / (1 − dᵗ): the initial weights have no share, as in Adam's moments (Kingma and Ba 2015).
+    Debiased,
+}
+
+impl Default for Ema {
+    fn default() -> Self {
+        Self {
+            decay: 0.999,
+            start: EmaStart::Warm,
+        }
+    }
+}
+
+impl Ema {
+    /// c of step `t`, counted from 1.
+    pub fn share(self, t: usize) -> f64 {
+        let (d, t) = (self.decay, t as f64);
+        match self.start {
+            EmaStart::Initial => d,
+            EmaStart::Warm => d.min((1.0 + t) / (10.0 + t)),
+            EmaStart::Debiased => d * (1.0 - d.powf(t - 1.0)) / (1.0 - d.powf(t)),
         }
     }
 }
@@ -246,6 +320,7 @@ impl Default for TrainConfig {
         Self {
             seed: 1337,
             steps: 1000,
+            tokens: None,
             batch: 8,
             accumulate: 1,
             time: None,
@@ -258,6 +333,7 @@ impl Default for TrainConfig {
             beta_2: 0.95,
             eps: 1e-8,
             weight_decay: 0.1,
+            ema: None,
             grad_clip: Some(1.0),
             z_loss: 1e-4,
             label_smoothing: 0.0,
@@ -290,6 +366,7 @@ impl TrainConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::at_least_one("steps", self.steps)?;
         check::at_most("steps", self.steps, MOST_STEPS)?;
+        check::positive("tokens", self.tokens.unwrap_or(1.0))?;
         check::size("batch", self.batch)?;
         check::at_least_one("accumulate", self.accumulate)?;
         check::at_most("accumulate", self.accumulate, MOST_MICRO_BATCHES)?;
@@ -302,13 +379,13 @@ impl TrainConfig {
             let problem = "is Every(0); it must be Every(1) or more";
             return Err(ConfigError::new("recompute", problem));
         }
-        if let OptimizerKind::Sgd { momentum } = self.optimizer {
-            check::fraction("optimizer.momentum", momentum)?;
-        }
+        let valid = self.optimizer.validate();
+        valid.map_err(|error| error.within("optimizer"))?;
         check::fraction("beta_1", self.beta_1)?;
         check::fraction("beta_2", self.beta_2)?;
         check::positive("eps", self.eps)?;
         check::not_negative("weight_decay", self.weight_decay)?;
+        check::fraction("ema.decay", self.ema.unwrap_or_default().decay)?;
         check::positive("grad_clip", self.grad_clip.unwrap_or(1.0))?;
         check::not_negative("z_loss", self.z_loss)?;
         check::fraction("label_smoothing", self.label_smoothing)?;
@@ -470,6 +547,17 @@ impl<M: ModelConfig> RunConfig<M> {
     pub fn time(&self) -> usize {
         let time = self.data.time().or(self.train.time);
         time.unwrap_or(self.model.shape().context)
+    }
+
+    /// Sets `train.steps` to the steps that reach `train.tokens`, if there is such a budget.
+    #[must_use]
+    pub fn with_budget(mut self) -> Self {
+        if let Some(tokens) = self.train.tokens {
+            let steps = (tokens / self.tokens_per_step() as f64).ceil();
+            // A value outside the range is refused when the config is validated.
+            self.train.steps = steps as usize;
+        }
+        self
     }
 
     /// Tokens per optimizer step; with a curriculum, at its last level.

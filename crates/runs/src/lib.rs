@@ -24,9 +24,10 @@ pub mod run_dir;
 mod wording;
 
 pub use assign::{composition, names_of};
-pub use choice::{Choice, best};
+pub use choice::{Choice, Weights, best};
 pub use config::{
-    DecayShape, MinLearningRate, OnDiskError, OptimizerKind, RunConfig, Schedule, TrainConfig,
+    DecayShape, Ema, EmaStart, MinLearningRate, OnDiskError, OptimizerKind, RunConfig, Schedule,
+    TrainConfig,
 };
 pub use error::{Error, describe_not_finite};
 pub use lock::Lock;

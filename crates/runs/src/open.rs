@@ -9,13 +9,14 @@ use residual_zoo_data::{Corpus, StreamDecoder, Tokenizer, derive_seed};
 
 use crate::checkpoint::{self, Newest};
 use crate::generate::{Generator, Generators, Sampling};
-use crate::{Choice, Error, Row, RunConfig, run_dir};
+use crate::{Choice, Error, Row, RunConfig, Weights, run_dir};
 
 /// A finished or running run, read from its directory. Reading writes nothing there.
 #[derive(Clone, Debug)]
 pub struct Run<C> {
     directory: PathBuf,
     choice: Choice,
+    weights: Weights,
     /// The config, with every field.
     pub config: RunConfig<C>,
     /// The tokenizer.
@@ -33,6 +34,7 @@ impl<C: ModelConfig> Run<C> {
         let run = Self {
             directory: directory.into(),
             choice: Choice::default(),
+            weights: Weights::default(),
             config: run_dir::read_config(directory)?,
             tokenizer: run_dir::read_tokenizer(directory)?,
         };
@@ -45,6 +47,21 @@ impl<C: ModelConfig> Run<C> {
     #[must_use]
     pub fn at(self, choice: Choice) -> Self {
         Self { choice, ..self }
+    }
+
+    /// Chooses the weights of the checkpoint, or their average.
+    #[must_use]
+    pub fn with(self, weights: Weights) -> Self {
+        Self { weights, ..self }
+    }
+
+    /// The file of the chosen weights in `checkpoint`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Weights::file`].
+    pub fn weights_in(&self, checkpoint: &Path) -> Result<PathBuf, Error> {
+        self.weights.file(checkpoint)
     }
 
     /// The directory of the run.
@@ -134,12 +151,12 @@ impl<C: ModelConfig> Run<C> {
             .model
             .build::<B>(self.vocabulary(), device)
             .map_err(|error| error.within("model"))?;
-        checkpoint::load_model(model, checkpoint)
+        checkpoint::load_model(model, &self.weights_in(checkpoint)?)
     }
 
     /// Refuses a checkpoint that is too small for the model of the config, before the model is allocated.
     fn check_parameters(&self, checkpoint: &Path) -> Result<(), Error> {
-        let path = checkpoint.join(checkpoint::MODEL);
+        let path = self.weights_in(checkpoint)?;
         let bytes = std::fs::metadata(&path).map_err(Error::io("read", &path))?;
         let needed = self.config.model.cost(self.vocabulary()).params.total();
         // A parameter has at least two bytes.

@@ -24,6 +24,9 @@ pub struct Row {
     /// Fraction of the validation targets that the model rated most likely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_accuracy: Option<f64>,
+    /// Like `valid_loss`, of the average of the weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ema_valid_loss: Option<f64>,
     /// Level of the curriculum, counted from 0, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<usize>,

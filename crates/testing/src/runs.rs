@@ -81,6 +81,13 @@ pub fn config(scratch: &Scratch, model: &str) -> PathBuf {
     config_on(scratch, model, "Synthetic(tokens: 3000)", sampling)
 }
 
+/// Like [`config`], with Muon, whose state has two parts, and an average of the weights.
+pub fn config_of_muon(scratch: &Scratch, model: &str) -> PathBuf {
+    let settings = "sample_every: 5, sample_tokens: 4, ema: (decay: 0.9), \
+                    optimizer: Muon(learning_rate: 0.02, form: Nanochat(beta_2: 0.9))";
+    config_on(scratch, model, "Synthetic(tokens: 3000)", settings)
+}
+
 /// Like [`config`], with other data and additional settings.
 pub fn config_on(scratch: &Scratch, model: &str, source: &str, settings: &str) -> PathBuf {
     let text = format!(
@@ -140,6 +147,8 @@ pub struct Outcome {
     pub rows: Vec<Row>,
     samples: String,
     model: Vec<u8>,
+    /// The average of the weights, if the run has one.
+    average: Option<Vec<u8>>,
     /// The moments, by their names in the files.
     optimizer: BTreeMap<String, Vec<u8>>,
 }
@@ -159,6 +168,7 @@ pub fn outcome(run: &Path) -> Outcome {
         rows: untimed.collect(),
         samples: fs::read_to_string(run.join("samples.txt")).unwrap_or_default(),
         model: fs::read(newest.path.join("model.safetensors")).unwrap(),
+        average: fs::read(newest.path.join("ema.safetensors")).ok(),
         optimizer: moments(&newest.path),
     }
 }
@@ -169,6 +179,7 @@ pub fn assert_same(found: &Path, expected: &Outcome, what: &str) {
     assert_eq!(found.rows, expected.rows, "{what}");
     assert_eq!(found.samples, expected.samples, "{what}");
     assert!(found.model == expected.model, "{what}: other weights");
+    assert!(found.average == expected.average, "{what}: another average");
     assert!(
         found.optimizer == expected.optimizer,
         "{what}: other moments"
@@ -239,7 +250,7 @@ pub fn ruin(directory: &Path, parts: usize) {
         number.copy_from_slice(&3e38_f32.to_le_bytes());
     }
     fs::write(&path, bytes).unwrap();
-    manifest::write(&newest, &checkpoint::files(parts)).unwrap();
+    manifest::write(&newest, &checkpoint::files(parts, false)).unwrap();
 }
 
 /// Writes a run of `model` that is not trained, and in which no weight has a special value, such as zero.

@@ -9,7 +9,7 @@ use residual_zoo_core::params::Role;
 use residual_zoo_core::{ConfigError, ModelConfig, Tensors, params};
 use residual_zoo_data::Source;
 use residual_zoo_runs::checkpoint::{
-    MODEL, OPTIMIZER, STATE, aside, files, move_away, optimizer_files, read_finite_tensors,
+    EMA, MODEL, OPTIMIZER, STATE, aside, files, move_away, optimizer_files, read_finite_tensors,
     write_tensors,
 };
 use residual_zoo_runs::manifest::{self, MANIFEST};
@@ -159,6 +159,10 @@ fn write_files<B: AutodiffBackend, C: ModelConfig>(
     let model = params::export::<B, _>(trainer.model());
     write_tensors(&directory.join(MODEL), &model, None)?;
     drop(model);
+    if let Some(average) = trainer.average() {
+        let average = params::export::<B::InnerBackend, _>(average);
+        write_tensors(&directory.join(EMA), &average, None)?;
+    }
     let shards = trainer.save_moments(directory)?;
     let state = State {
         progress: trainer.progress,
@@ -167,7 +171,7 @@ fn write_files<B: AutodiffBackend, C: ModelConfig>(
     let state = serde_json::to_vec_pretty(&state);
     let state = state.unwrap_or_else(|e| unreachable!("{e}"));
     disk::write(&directory.join(STATE), &state)?;
-    manifest::write(directory, &files(shards))?;
+    manifest::write(directory, &files(shards, trainer.average().is_some()))?;
     disk::sync(directory)
 }
 
@@ -216,6 +220,12 @@ pub fn load<B: AutodiffBackend, C: ModelConfig>(
     let kept = load_grown(trainer, directory, |weights, _| Ok(weights))?;
     let moments = read_moments(directory)?;
     import_moments(trainer, directory, moments).inspect_err(|_| trainer.replace_model(before))?;
+    let path = directory.join(EMA);
+    if trainer.average().is_some() && path.is_file() {
+        let (average, _) = read_finite_tensors(&path)?;
+        let imported = trainer.import_average(average);
+        imported.map_err(|source| Error::Import { path, source })?;
+    }
     trainer.progress = state.progress;
     Ok((state.journal, kept))
 }
@@ -305,6 +315,7 @@ fn load_grown<B: AutodiffBackend, C: ModelConfig>(
     let weights = grow(weights, &fresh)?;
     let model = params::import::<B, _>(trainer.model().clone(), weights);
     trainer.replace_model(model.map_err(|source| Error::Import { path, source })?);
+    trainer.restart_average();
     Ok(kept)
 }
 

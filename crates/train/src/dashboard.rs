@@ -280,7 +280,10 @@ impl Dashboard {
         let mebibytes = row.memory.map(|bytes| bytes as f64 / (1 << 20) as f64);
         train(MEMORY, mebibytes, &|size| format!("{size:.0} MiB"));
         if let Some(loss) = row.valid_loss {
-            let shown = describe_loss(loss, row.valid_accuracy, unit);
+            let mut shown = describe_loss(loss, row.valid_accuracy, unit);
+            if let Some(average) = row.ema_valid_loss {
+                shown.push_str(&format!(", average of the weights {average:.4}"));
+            }
             renderer.update_valid(state(LOSS, loss, shown));
         }
 

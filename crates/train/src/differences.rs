@@ -36,6 +36,8 @@ pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) ->
         recompute: now.train.recompute,
         shard_optimizer: now.train.shard_optimizer,
         tensorboard: now.train.tensorboard,
+        // Its effect is the number of steps.
+        tokens: now.train.tokens,
         ..before.train.clone()
     };
     train.steps = match longer(before, now) {

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod average;
 mod begin;
 pub mod bench;
 pub mod checkpoint;

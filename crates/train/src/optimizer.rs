@@ -1,22 +1,29 @@
-//! AdamW and SGD by parameter role, and clipping of the global gradient norm.
+//! AdamW, SGD and Muon by parameter role, and clipping of the global gradient norm.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{Shape, Tensor, TensorData, backend::AutodiffBackend};
+use residual_zoo_core::ops::muon::{Hidden, muon};
 use residual_zoo_core::ops::optimizer::{AdamW, adamw, sgd, sum_of_squares};
 use residual_zoo_core::params::{self, ImportError, ParamInfo, Role};
+use residual_zoo_core::{ConfigError, Matrices, Muon, Precision};
 use residual_zoo_runs::{OptimizerKind, TrainConfig};
 
-/// AdamW or SGD. The weight decay of AdamW is multiplied by the learning rate, as in PyTorch. Weight decay applies only
-/// to parameters with [`Role::Weight`].
+/// AdamW, SGD, or Muon with AdamW. The weight decay of AdamW and Muon is multiplied by the learning rate, as in PyTorch.
+/// Weight decay applies only to parameters with [`Role::Weight`]. Muon takes the parameters that consist of hidden
+/// [`Matrices`].
 ///
-/// Parameters can have learning rates of their own, as with μP. Weight decay does not follow them.
+/// With AdamW and SGD, parameters can have learning rates of their own, as with μP. Weight decay does not follow them.
 pub struct Optimizer<B: AutodiffBackend> {
     kind: OptimizerKind,
     /// The constants of all steps. SGD uses only the scale, the learning rate and the weight decay.
     constants: AdamW,
+    /// The learning rate of hidden matrices, divided by the one of other parameters.
+    hidden_rate: f64,
+    /// The precision of Muon's products.
+    precision: Precision,
     /// The learning-rate factors that differ from 1, by parameter name.
     rates: BTreeMap<String, f64>,
     states: HashMap<ParamId, State<B>>,
@@ -27,17 +34,18 @@ pub struct Optimizer<B: AutodiffBackend> {
 /// The moments of a flattened parameter, `[count]`.
 struct State<B: AutodiffBackend> {
     first: Tensor<B::InnerBackend, 1>,
-    /// `None` for SGD.
+    /// AdamW's second moment, or the squares of a form of Muon that has them, with their own count.
     second: Option<Tensor<B::InnerBackend, 1>>,
     steps: usize,
 }
 
-/// The moments of a parameter on the host, in the shape of the parameter.
+/// The moments of a parameter on the host. The first has the shape of the parameter.
 #[derive(Clone, Debug)]
 pub struct Moments {
     /// Moving average of the gradient; with SGD, the sum of the gradients, each weighted with a power of the momentum.
     pub first: TensorData,
-    /// Moving average of the squared gradient, with AdamW.
+    /// Moving average of the squared gradient, with AdamW, in the shape of the parameter. With
+    /// [`MuonForm::Nanochat`](residual_zoo_core::MuonForm), the running mean of squares, in its own shape.
     pub second: Option<TensorData>,
     /// Number of steps in both averages.
     pub steps: usize,
@@ -46,8 +54,14 @@ pub struct Moments {
 impl<B: AutodiffBackend> Optimizer<B> {
     /// An optimizer without moments. `rates` holds the learning-rate factors that differ from 1, by parameter name.
     pub fn new(config: &TrainConfig, rates: BTreeMap<String, f64>) -> Self {
+        let hidden = match config.optimizer {
+            OptimizerKind::Muon(Muon { learning_rate, .. }) => learning_rate,
+            _ => None,
+        };
         Self {
             kind: config.optimizer,
+            hidden_rate: hidden.map_or(1.0, |hidden| hidden / config.learning_rate),
+            precision: config.precision.unwrap_or_default(),
             rates,
             constants: AdamW {
                 lr: 0.0,
@@ -60,6 +74,69 @@ impl<B: AutodiffBackend> Optimizer<B> {
             },
             states: HashMap::new(),
             of_others: HashSet::new(),
+        }
+    }
+
+    /// Checks that the optimizer suits `model`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the optimizer is Muon and the model has no hidden matrices to train, or μP's learning rates.
+    pub fn check<M: Module<B>>(&self, model: &M) -> Result<(), ConfigError> {
+        let OptimizerKind::Muon(_) = self.kind else {
+            return Ok(());
+        };
+        let wrong = |problem: &str| Err(ConfigError::new("train.optimizer", problem));
+        let mut trained = params::list::<B, M>(model).into_iter();
+        if !trained.any(|p| p.trainable && p.matrices.is_some()) {
+            return wrong(
+                "is Muon, but the model trains no matrix between hidden features; use AdamW",
+            );
+        }
+        if !self.rates.is_empty() {
+            return wrong(
+                "is Muon, but the model's `mup` sets learning rates for AdamW; leave `mup` out, or use AdamW",
+            );
+        }
+        Ok(())
+    }
+
+    /// Makes the step of parameter `p` at learning rate `lr`, without its number.
+    fn step_of(&self, p: &ParamInfo, lr: f64) -> Step {
+        let rate = self.rates.get(&p.name).copied().unwrap_or(1.0);
+        let decay = match p.role {
+            Role::Weight => self.constants.weight_decay / rate,
+            _ => 0.0,
+        };
+        let lr = lr * rate;
+        match (self.kind, p.matrices) {
+            (OptimizerKind::Muon(muon), Some(matrices)) => Step::Muon {
+                decay: muon.weight_decay.unwrap_or(decay),
+                lr: lr * self.hidden_rate,
+                muon,
+                matrices,
+            },
+            (OptimizerKind::Muon(_) | OptimizerKind::AdamW, _) => Step::AdamW(AdamW {
+                lr,
+                weight_decay: decay,
+                ..self.constants
+            }),
+            (OptimizerKind::Sgd { momentum }, _) => Step::Sgd {
+                momentum,
+                lr,
+                decay,
+            },
+        }
+    }
+
+    /// The shape of the second moment of parameter `p`, if it has one.
+    pub(crate) fn second_shape(&self, p: &ParamInfo) -> Option<Vec<usize>> {
+        match (self.kind, p.matrices) {
+            (OptimizerKind::Sgd { .. }, _) => None,
+            (OptimizerKind::Muon(muon), Some(matrices)) => {
+                Some(muon.squares(matrices.dims())?.into())
+            }
+            _ => Some(p.shape.clone()),
         }
     }
 
@@ -82,81 +159,115 @@ impl<B: AutodiffBackend> Optimizer<B> {
             lr,
             ..self.constants
         };
-        let constants = params::list::<B, M>(&model).into_iter().map(|p| {
-            let rate = self.rates.get(&p.name).copied().unwrap_or(1.0);
-            let decay = match p.role {
-                Role::Weight => self.constants.weight_decay / rate,
-                _ => 0.0,
-            };
-            let constants = AdamW {
-                lr: lr * rate,
-                weight_decay: decay,
-                ..self.constants
-            };
-            (p.id, constants)
+        let steps = params::list::<B, M>(&model).into_iter().map(|p| {
+            let due = (self.step_of(&p, lr), self.second_shape(&p));
+            (p.id, due)
         });
-        let constants = constants.collect();
+        let steps = steps.collect();
         let mut take = Take {
             optimizer: self,
-            constants,
+            steps,
             grads,
             taken: Vec::new(),
         };
         let model = model.map(&mut take);
         let taken = take.taken;
-        let after = self.step_of(taken);
+        let after = self.perform(taken, scale);
         model.map(&mut Put::<B>(after))
     }
 
-    /// Performs one step on the `taken` parameters, and keeps their moments. Returns the parameters.
-    fn step_of(&mut self, taken: Vec<Taken<B>>) -> Stepped<B> {
-        let places: Vec<_> = taken
-            .iter()
-            .map(|t| (t.id, t.shape.clone(), t.step.time))
-            .collect();
-        let after: Vec<_> = match self.kind {
-            OptimizerKind::Sgd { momentum } => {
-                let after = taken.into_iter().map(|t| {
-                    let [x, first] = sgd(t.step, momentum, [t.x, t.state.first, t.grad]);
-                    (x, first, None)
-                });
-                after.collect()
-            }
-            OptimizerKind::AdamW => {
-                let steps = taken.into_iter().map(|t| {
-                    let State { first, second, .. } = t.state;
-                    let second = second.unwrap_or_else(|| first.zeros_like());
-                    (t.step, [t.x, first, second, t.grad])
-                });
-                let after = adamw(steps.collect()).into_iter();
-                after.map(|[x, m, v]| (x, m, Some(v))).collect()
-            }
-        };
-        let after = places.into_iter().zip(after);
-        let after = after.map(|((id, shape, steps), (x, first, second))| {
+    /// Performs one step on the `taken` parameters with their gradients times `scale`, and keeps their moments. Returns
+    /// the parameters.
+    fn perform(&mut self, taken: Vec<Taken<B>>, scale: f64) -> Stepped<B> {
+        let mut after = Stepped::<B>::new();
+        let mut keep = |place: Place, x, first, second| {
             let state = State {
                 first,
                 second,
-                steps,
+                steps: place.steps,
             };
-            self.states.insert(id, state);
-            (id, (shape, x))
-        });
-        after.collect()
+            self.states.insert(place.id, state);
+            after.insert(place.id, (place.shape, x));
+        };
+        // One kernel can take all of AdamW's steps.
+        let (mut places, mut due) = (Vec::new(), Vec::new());
+        for Taken {
+            place,
+            step,
+            x,
+            first,
+            second,
+            grad,
+        } in taken
+        {
+            match step {
+                Step::AdamW(step) => {
+                    let time = place.steps;
+                    places.push(place);
+                    let second = second.unwrap_or_else(|| first.zeros_like());
+                    due.push((
+                        AdamW {
+                            time,
+                            scale,
+                            ..step
+                        },
+                        [x, first, second, grad],
+                    ));
+                }
+                Step::Sgd {
+                    momentum,
+                    lr,
+                    decay,
+                } => {
+                    let g = grad * scale + x.clone() * decay;
+                    let [x, first] = sgd(lr, momentum, [x, first, g]);
+                    keep(place, x, first, None);
+                }
+                Step::Muon {
+                    muon: settings,
+                    lr,
+                    decay,
+                    matrices,
+                } => {
+                    let squares = settings.squares(matrices.dims()).zip(second);
+                    let hidden = Hidden {
+                        w: matrices.split(x),
+                        b: matrices.split(first),
+                        squares: squares.map(|(shape, squares)| squares.reshape(shape)),
+                    };
+                    let g = matrices.split(grad) * scale;
+                    let after = self
+                        .precision
+                        .during(|| muon(&settings, [lr, decay], hidden, g));
+                    let squares = after.squares.map(|squares| squares.flatten(0, 2));
+                    keep(
+                        place,
+                        matrices.join(after.w),
+                        matrices.join(after.b),
+                        squares,
+                    );
+                }
+            }
+        }
+        for (place, [x, m, v]) in places.into_iter().zip(adamw(due)) {
+            keep(place, x, m, Some(v));
+        }
+        after
     }
 
     /// Copies the state to the host, by parameter name.
     pub fn export<M: Module<B>>(&self, model: &M) -> BTreeMap<String, Moments> {
         let state = params::list::<B, M>(model).into_iter().filter_map(|p| {
             let state = self.states.get(&p.id)?;
-            let data = |moment: &Tensor<B::InnerBackend, 1>| {
+            let data = |moment: &Tensor<B::InnerBackend, 1>, shape: Vec<usize>| {
                 let mut data = moment.to_data();
-                data.shape = p.shape.clone().into();
+                data.shape = shape.into();
                 data
             };
+            let second = state.second.as_ref().zip(self.second_shape(&p));
             let moments = Moments {
-                first: data(&state.first),
-                second: state.second.as_ref().map(data),
+                first: data(&state.first, p.shape.clone()),
+                second: second.map(|(second, shape)| data(second, shape)),
                 steps: state.steps,
             };
             Some((p.name, moments))
@@ -180,15 +291,8 @@ impl<B: AutodiffBackend> Optimizer<B> {
         device: &B::Device,
     ) -> Result<(), ImportError> {
         let mut states = HashMap::new();
-        for ParamInfo {
-            name,
-            id,
-            shape,
-            trainable,
-            ..
-        } in params::list::<B, M>(model)
-        {
-            let found = state.remove(&name).filter(|_| trainable);
+        for p in params::list::<B, M>(model) {
+            let found = state.remove(&p.name).filter(|_| p.trainable);
             let Some(Moments {
                 first,
                 second,
@@ -197,33 +301,34 @@ impl<B: AutodiffBackend> Optimizer<B> {
             else {
                 continue;
             };
-            let flat = |mut data: TensorData| {
+            let flat = |mut data: TensorData, shape: Vec<usize>| {
                 if *data.shape != *shape {
                     return Err(ImportError::Shape {
-                        name: name.clone(),
-                        expected: shape.clone(),
+                        name: p.name.clone(),
+                        expected: shape,
                         found: data.shape.to_vec(),
                     });
                 }
                 data.shape = [shape.iter().product::<usize>()].into();
                 Ok(Tensor::from_data(data, device))
             };
-            let second = match (self.kind, second) {
-                (OptimizerKind::AdamW, None) => {
-                    return Err(ImportError::Missing(format!("{name}.second")));
+            let second = match (self.second_shape(&p), second) {
+                (Some(_), None) => {
+                    return Err(ImportError::Missing(format!("{}.second", p.name)));
                 }
-                (OptimizerKind::Sgd { .. }, Some(_)) => {
-                    return Err(ImportError::Unexpected(format!("{name}.second")));
+                (None, Some(_)) => {
+                    return Err(ImportError::Unexpected(format!("{}.second", p.name)));
                 }
-                (_, second) => second.map(&flat).transpose()?,
+                (None, None) => None,
+                (Some(shape), Some(second)) => Some(flat(second, shape)?),
             };
-            let first = flat(first)?;
+            let first = flat(first, p.shape.clone())?;
             let state = State {
                 first,
                 second,
                 steps,
             };
-            states.insert(id, state);
+            states.insert(p.id, state);
         }
         if let Some(name) = state.into_keys().next() {
             return Err(ImportError::Unexpected(name));
@@ -233,13 +338,39 @@ impl<B: AutodiffBackend> Optimizer<B> {
     }
 }
 
-/// A flattened parameter, `[count]`, before its step.
-struct Taken<B: AutodiffBackend> {
+/// The step of a parameter.
+#[derive(Clone, Copy)]
+enum Step {
+    /// The number of the step and the scale of the gradient are set when it is performed.
+    AdamW(AdamW),
+    Sgd {
+        momentum: f64,
+        lr: f64,
+        decay: f64,
+    },
+    Muon {
+        muon: Muon,
+        matrices: Matrices,
+        lr: f64,
+        decay: f64,
+    },
+}
+
+/// A parameter in its model.
+struct Place {
     id: ParamId,
     shape: Shape,
-    step: AdamW,
+    /// Number of its steps, including the one that is due.
+    steps: usize,
+}
+
+/// A flattened parameter, `[count]`, before its step.
+struct Taken<B: AutodiffBackend> {
+    place: Place,
+    step: Step,
     x: Tensor<B::InnerBackend, 1>,
-    state: State<B>,
+    first: Tensor<B::InnerBackend, 1>,
+    second: Option<Tensor<B::InnerBackend, 1>>,
     grad: Tensor<B::InnerBackend, 1>,
 }
 
@@ -247,8 +378,8 @@ struct Taken<B: AutodiffBackend> {
 /// tensors of one element take their place.
 struct Take<'a, B: AutodiffBackend> {
     optimizer: &'a mut Optimizer<B>,
-    /// The constants of each parameter.
-    constants: HashMap<ParamId, AdamW>,
+    /// The step of each parameter, and the shape of its second moment.
+    steps: HashMap<ParamId, (Step, Option<Vec<usize>>)>,
     grads: GradientsParams,
     taken: Vec<Taken<B>>,
 }
@@ -262,28 +393,35 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Take<'_, B> {
         if self.optimizer.of_others.contains(&id) {
             return param;
         }
-        let Some(mut step) = self.constants.remove(&id) else {
+        let Some((step, second_shape)) = self.steps.remove(&id) else {
             return param;
         };
-        let (kind, states) = (self.optimizer.kind, &mut self.optimizer.states);
+        let states = &mut self.optimizer.states;
         param.map(|x| {
             let shape = x.shape();
             let count = shape.num_elements();
             let device = grad.device();
-            let zeros = || Tensor::zeros([count], &device);
-            let state = states.remove(&id).unwrap_or_else(|| State {
-                first: zeros(),
-                second: (kind == OptimizerKind::AdamW).then(zeros),
+            let zeros = |count| Tensor::zeros([count], &device);
+            let State {
+                first,
+                second,
+                steps,
+            } = states.remove(&id).unwrap_or_else(|| State {
+                first: zeros(count),
+                second: second_shape.map(|shape| zeros(shape.iter().product())),
                 steps: 0,
             });
-            step.time = state.steps + 1;
             let [x, grad] = [x.inner(), grad].map(|x| x.reshape([count]));
             self.taken.push(Taken {
-                id,
-                shape,
+                place: Place {
+                    id,
+                    shape,
+                    steps: steps + 1,
+                },
                 step,
                 x,
-                state,
+                first,
+                second,
                 grad,
             });
             Tensor::from_inner(Tensor::empty([1; D], &device))
@@ -370,3 +508,6 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for NotFinite<'_> {
 pub fn clip_scale(norm: f64, limit: f64) -> f64 {
     (limit / (norm + 1e-6)).min(1.0)
 }
+
+#[cfg(test)]
+mod tests;

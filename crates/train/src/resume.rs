@@ -181,8 +181,8 @@ fn changes<C: ModelConfig>(
 ) -> Result<Vec<String>, Error> {
     let path = &options.directory;
     let before = run_dir::read_config(path)?;
-    if before.train.optimizer.moments() != config.train.optimizer.moments() {
-        let problem = "keeps a different number of moments than the run's optimizer; start another run with \
+    if !config.train.optimizer.continues(before.train.optimizer) {
+        let problem = "keeps other moments than the run's optimizer; start another run with \
                        `--init-from RUN --init-by grow-fresh`";
         return Err(ConfigError::new("train.optimizer", problem).into());
     }

@@ -16,7 +16,7 @@ use residual_zoo_core::{ConfigError, ModelConfig, params};
 use residual_zoo_data::{Corpus, hash_of_parts};
 use residual_zoo_runs::checkpoint::{OPTIMIZER, optimizer_file};
 use residual_zoo_runs::run_dir::CONFIG;
-use residual_zoo_runs::{Error, OptimizerKind, RunConfig};
+use residual_zoo_runs::{Error, RunConfig};
 pub use residual_zoo_system::team::Team;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -166,28 +166,28 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             false => hear(team).unwrap_or_default(),
         };
         let of_others = self.of_others();
-        let names = params::list::<B, _>(self.model()).into_iter();
-        let of_others_by_name: HashSet<String> = names
-            .filter(|info| of_others.contains(&info.id))
-            .map(|info| info.name)
-            .collect();
-        let is_adamw = self.config.train.optimizer == OptimizerKind::AdamW;
+        let parameters = params::list::<B, _>(self.model()).into_iter();
+        let mut parameters: HashMap<String, ParamInfo> =
+            parameters.map(|p| (p.name.clone(), p)).collect();
         for (name, steps) in steps {
-            let zeros = || TensorData::zeros::<f32, _>(weights[&name].shape.clone());
+            let same = "all processes have the same model";
+            let parameter = parameters.remove(&name);
+            let parameter = parameter.unwrap_or_else(|| unreachable!("{same}"));
             let mut of_name = moments.remove(&name).unwrap_or_else(|| Moments {
-                first: zeros(),
-                second: is_adamw.then(zeros),
+                first: TensorData::zeros::<f32, _>(parameter.shape.clone()),
+                second: (self.optimizer.second_shape(&parameter)).map(TensorData::zeros::<f32, _>),
                 steps,
             });
             broadcast(team, &mut of_name.first);
             if let Some(second) = &mut of_name.second {
                 broadcast(team, second);
             }
-            if !of_others_by_name.contains(&name) {
+            if !of_others.contains(&parameter.id) {
                 moments.insert(name, of_name);
             }
         }
         if !team.leads() {
+            self.leave_average();
             let same = "all processes have the same model";
             let model = self.take_model();
             let model = params::import::<B, _>(model, weights);

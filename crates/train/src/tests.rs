@@ -8,22 +8,24 @@ use burn::tensor::{Int, Tensor, TensorData};
 use residual_zoo_core::ops::loss::Loss;
 use residual_zoo_core::params::{self, Role};
 use residual_zoo_core::recompute::Recording;
-use residual_zoo_core::{DecoderOf, LanguageModel, Mup, PlainModel, Recompute, Transfer as _};
+use residual_zoo_core::{
+    DecoderOf, LanguageModel, Muon, MuonForm, Mup, PlainModel, Recompute, Transfer as _,
+};
 use residual_zoo_data::{CopyConfig, Corpus, DataConfig, Source, SyntheticConfig, derive_seed};
 use residual_zoo_gpt2::{Gpt2Base, Gpt2Config};
 
 use crate::checkpoint::Journal;
 use crate::trainer::read;
 use residual_zoo_runs::generate::{Generator, Sampling};
-use residual_zoo_runs::{OptimizerKind, RunConfig, Schedule, TrainConfig};
+use residual_zoo_runs::{Ema, OptimizerKind, RunConfig, Schedule, TrainConfig};
 
 use crate::{Trainer, checkpoint};
 
-type B = Autodiff<Flex>;
-type Config = PlainModel<Gpt2Config>;
-type Model = DecoderOf<B, Gpt2Config>;
+pub(crate) type B = Autodiff<Flex>;
+pub(crate) type Config = PlainModel<Gpt2Config>;
+pub(crate) type Model = DecoderOf<B, Gpt2Config>;
 
-fn config() -> RunConfig<Config> {
+pub(crate) fn config() -> RunConfig<Config> {
     let model = PlainModel(Gpt2Config {
         n_layer: 2,
         n_head: 2,
@@ -72,12 +74,12 @@ pub(crate) fn my_turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn trainer(config: &RunConfig<Config>) -> Trainer<B, Config> {
+pub(crate) fn trainer(config: &RunConfig<Config>) -> Trainer<B, Config> {
     let corpus = Corpus::open(&config.data).unwrap();
     Trainer::new(config.clone(), &corpus, Default::default()).unwrap()
 }
 
-fn weights(model: &Model) -> BTreeMap<String, Vec<f64>> {
+pub(crate) fn weights(model: &Model) -> BTreeMap<String, Vec<f64>> {
     let numbers = |data: TensorData| data.iter::<f64>().collect();
     params::export::<B, _>(model)
         .into_iter()
@@ -244,22 +246,85 @@ fn accumulated_gradients_are_those_of_one_large_batch() {
 #[test]
 fn a_restored_checkpoint_continues_bit_for_bit() {
     let _turn = my_turn();
-    continues_bit_for_bit(&config());
-    let mut sgd = config();
-    sgd.train.optimizer = OptimizerKind::Sgd { momentum: 0.9 };
-    continues_bit_for_bit(&sgd);
+    let nanochat = Muon {
+        form: MuonForm::Nanochat { beta_2: 0.9 },
+        ..Muon::default()
+    };
+    let optimizers = [
+        OptimizerKind::AdamW,
+        OptimizerKind::Sgd { momentum: 0.9 },
+        OptimizerKind::Muon(Muon::default()),
+        OptimizerKind::Muon(nanochat),
+    ];
+    for optimizer in optimizers {
+        let mut config = config();
+        config.train.optimizer = optimizer;
+        config.train.ema = Some(Ema::default());
+        continues_bit_for_bit(&config);
+    }
+}
+
+#[test]
+fn an_average_starts_from_the_weights_that_a_run_starts_from() {
+    let _turn = my_turn();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("step-00000001");
+    let mut trained = trainer(&config());
+    trained.step().unwrap();
+    checkpoint::save(&trained, &Journal::default(), &path).unwrap();
+    assert!(!path.join("ema.safetensors").exists());
+    let mut with_average = config();
+    with_average.train.ema = Some(Ema::default());
+    let mut next = trainer(&with_average);
+    checkpoint::load_parameters(&mut next, &config().model, &path).unwrap();
+    assert_eq!(of_average(&next), weights(trained.model()));
+    let before = of_average(&next);
+    next.step().unwrap();
+    let after = weights(next.model());
+    let share = Ema::default().share(1);
+    for (name, average) in of_average(&next) {
+        for (i, e) in average.into_iter().enumerate() {
+            let expected = share * before[&name][i] + (1.0 - share) * after[&name][i];
+            assert!((e - expected).abs() < 1e-6, "{name}: {e} is not {expected}");
+        }
+    }
+}
+
+fn of_average(trainer: &Trainer<B, Config>) -> BTreeMap<String, Vec<f64>> {
+    let average = params::export::<Flex, _>(trainer.average().unwrap()).into_iter();
+    average
+        .map(|(name, data)| (name, data.iter::<f64>().collect()))
+        .collect()
+}
+
+#[test]
+fn a_budget_of_tokens_gives_the_steps_that_reach_it() {
+    let _turn = my_turn();
+    let mut config = config();
+    let per_step = config.tokens_per_step() as f64;
+    for (tokens, steps) in [(1.0, 1), (7.0 * per_step, 7), (7.0 * per_step + 1.0, 8)] {
+        config.train.tokens = Some(tokens);
+        assert_eq!(trainer(&config).config.train.steps, steps);
+    }
 }
 
 #[test]
 fn the_moments_of_another_optimizer_are_an_error() {
     let _turn = my_turn();
     let directory = tempfile::tempdir().unwrap();
-    let mut sgd = config();
-    sgd.train.optimizer = OptimizerKind::Sgd { momentum: 0.9 };
-    for (i, (from, to)) in [(config(), sgd.clone()), (sgd, config())]
-        .iter()
-        .enumerate()
-    {
+    let of = |optimizer| {
+        let mut config = config();
+        config.train.optimizer = optimizer;
+        config
+    };
+    let sgd = of(OptimizerKind::Sgd { momentum: 0.9 });
+    let muon = of(OptimizerKind::Muon(Muon::default()));
+    let pairs = [
+        (config(), sgd.clone()),
+        (sgd, muon.clone()),
+        (muon, config()),
+    ];
+    for (i, (from, to)) in pairs.iter().enumerate() {
         let path = directory.path().join(format!("step-0000000{i}"));
         let mut trained = trainer(from);
         trained.step().unwrap();
@@ -285,6 +350,7 @@ fn continues_bit_for_bit(config: &RunConfig<Config>) {
         assert_eq!((a.loss, a.grad_norm), (b.loss, b.grad_norm));
     }
     assert_eq!(weights(straight.model()), weights(resumed.model()));
+    assert_eq!(of_average(&straight), of_average(&resumed));
     assert_eq!(straight.validate().unwrap(), resumed.validate().unwrap());
 }
 

@@ -125,6 +125,13 @@ struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
     saves: Saves,
 }
 
+/// The validation of the model, and of the average of its weights.
+#[derive(Clone, Copy)]
+struct Found {
+    trained: Validation,
+    average: Option<Validation>,
+}
+
 /// The cost of checkpoints in this process.
 struct Saves {
     /// Time of the last checkpoint.
@@ -220,7 +227,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         let steps = self.trainer.config.train.steps;
         if self.rows.is_empty()
             && self.trainer.progress.step == 0
-            && let Some(Validation { loss, accuracy }) = self.validate()?
+            && let Some(Validation { loss, accuracy }) = self.validate()?.map(|found| found.trained)
         {
             self.record(Row {
                 valid_loss: Some(loss).filter(|loss| loss.is_finite()),
@@ -374,14 +381,30 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         Ok(true)
     }
 
-    /// Validates the model; `None` if the run was stopped meanwhile.
-    fn validate(&mut self) -> Result<Option<Validation>, Error> {
+    /// Validates the model and, after the first step, the average of its weights; `None` if the run was stopped
+    /// meanwhile.
+    fn validate(&mut self) -> Result<Option<Found>, Error> {
         let (dashboard, stop) = (&mut self.dashboard, &self.options.stop);
-        let found = self.trainer.validate_while(|batch, batches| {
+        let mut goes_on = |batch, batches| {
             dashboard.activity(Activity::Validating(batch + 1, batches));
             !stop.should_stop()
-        });
-        match found {
+        };
+        let trainer = &self.trainer;
+        let average = trainer.average().filter(|_| trainer.progress.step > 0);
+        let mut validated = || -> Result<Option<Found>, Error> {
+            let Some(trained) = trainer.validate_while(&mut goes_on)? else {
+                return Ok(None);
+            };
+            let average = match average {
+                Some(average) => match trainer.validate_model(average, &mut goes_on)? {
+                    None => return Ok(None),
+                    average => average,
+                },
+                None => None,
+            };
+            Ok(Some(Found { trained, average }))
+        };
+        match validated() {
             Err(error) if error.is_stop() => {
                 stop.stop(None);
                 Ok(None)
@@ -392,9 +415,14 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
 
     /// Writes the row of the interval, with the validation if there was one, and starts the next interval. A validation
     /// can advance the curriculum.
-    fn log(&mut self, found: Option<Validation>) -> Result<(), Error> {
+    fn log(&mut self, found: Option<Found>) -> Result<(), Error> {
         let step = self.trainer.progress.step;
         let mut row = self.measure();
+        row.ema_valid_loss = found
+            .and_then(|found| found.average)
+            .map(|average| average.loss)
+            .filter(|loss| loss.is_finite());
+        let found = found.map(|found| found.trained);
         row.valid_loss = found
             .map(|found| found.loss)
             .filter(|loss| loss.is_finite());

@@ -13,13 +13,14 @@ use residual_zoo_core::params::ImportError;
 use residual_zoo_core::recompute::{self, Recording, Seeds};
 use residual_zoo_core::statistics::{self, Statistic};
 use residual_zoo_core::{
-    Input, LanguageModel, ModelConfig, Precision, Vocabulary, autodiff, params,
+    Input, LanguageModel, ModelConfig, Precision, Tensors, Vocabulary, autodiff, params,
 };
 use residual_zoo_data::{Batch, Corpus, ImageBatch, Sequences, derive_seed};
 use residual_zoo_runs::{Error, RunConfig, TrainConfig, vocabulary};
 use serde::{Deserialize, Serialize};
 
 use crate::ahead::{Ahead, Place};
+use crate::average::averaged;
 use crate::optimizer::{self, Moments, Optimizer};
 use crate::schedule::{self, Curriculum};
 use crate::team::{self, Team};
@@ -82,6 +83,8 @@ pub struct Trainer<B: AutodiffBackend, C: ModelConfig> {
     model: Option<C::Model<B>>,
     /// The optimizer.
     pub optimizer: Optimizer<B>,
+    /// The average of the weights, if this process keeps one.
+    average: Option<C::Model<B::InnerBackend>>,
     /// Steps, tokens and FLOPs so far.
     pub progress: Progress,
     /// The processes that train this model together, if there are several.
@@ -140,11 +143,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     /// # Errors
     ///
     /// Returns an error if the config is invalid, or if the data are too short or have ids outside the vocabulary.
-    pub fn new(
-        mut config: RunConfig<C>,
-        corpus: &Corpus,
-        device: B::Device,
-    ) -> Result<Self, Error> {
+    pub fn new(config: RunConfig<C>, corpus: &Corpus, device: B::Device) -> Result<Self, Error> {
+        let mut config = config.with_budget();
         let vocabulary = vocabulary(corpus);
         config.validate(vocabulary)?;
         let usual = Precision::usual::<B>(&device);
@@ -163,9 +163,12 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         let rates = rates.map(|p| (config.model.rate(&p.name), p.name));
         let rates = rates.filter(|(rate, _)| *rate != 1.0);
         let rates = rates.map(|(rate, name)| (name, rate)).collect();
-        Ok(Self {
+        let optimizer = Optimizer::new(&config.train, rates);
+        optimizer.check(&model)?;
+        let mut trainer = Self {
             model: Some(model),
-            optimizer: Optimizer::new(&config.train, rates),
+            average: None,
+            optimizer,
             progress: Progress::default(),
             team: None,
             vocabulary,
@@ -174,7 +177,9 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             flops_per_token: cost.training_flops() as f64,
             config,
             device,
-        })
+        };
+        trainer.restart_average();
+        Ok(trainer)
     }
 
     /// The model.
@@ -188,6 +193,42 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     pub fn inner_model(&self) -> C::Model<B::InnerBackend> {
         let model = self.config.model.assemble(self.vocabulary, &self.device);
         autodiff::without_autodiff::<B, _, _>(self.model(), model)
+    }
+
+    /// The average of the weights, if this process keeps one.
+    pub fn average(&self) -> Option<&C::Model<B::InnerBackend>> {
+        self.average.as_ref()
+    }
+
+    /// Starts the average, if the run has one, from the present weights.
+    pub(crate) fn restart_average(&mut self) {
+        self.average = self.config.train.ema.map(|_| self.inner_model());
+    }
+
+    /// Replaces the average by `weights`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `weights` do not have the names and shapes of the parameters.
+    pub(crate) fn import_average(&mut self, weights: Tensors) -> Result<(), ImportError> {
+        let model = self.inner_model();
+        self.average = Some(params::import::<B::InnerBackend, _>(model, weights)?);
+        Ok(())
+    }
+
+    /// Leaves the average to another process.
+    pub(crate) fn leave_average(&mut self) {
+        self.average = None;
+    }
+
+    /// Updates the average after a step.
+    fn update_average(&mut self) {
+        let Some((ema, average)) = self.config.train.ema.zip(self.average.take()) else {
+            return;
+        };
+        let updates = self.progress.step + 1 - self.progress.skipped;
+        let average = averaged::<B, _, _>(average, self.model(), ema.share(updates));
+        self.average = Some(average);
     }
 
     pub(crate) fn take_model(&mut self) -> C::Model<B> {
@@ -338,6 +379,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             let model = model.map(|model| self.optimizer.step(model, grads, scale, lr));
             self.model = model.map(|model| statistics::apply(model, statistics));
             self.exchange_weights();
+            self.update_average();
             self.progress.skipped_in_a_row = 0;
         } else {
             self.progress.skipped += 1;
@@ -376,9 +418,21 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     /// Returns the errors of [`validate`](Self::validate).
     pub fn validate_while(
         &self,
+        goes_on: impl FnMut(usize, usize) -> bool,
+    ) -> Result<Option<Validation>, Error> {
+        self.validate_model(&self.inner_model(), goes_on)
+    }
+
+    /// Like [`validate_while`](Self::validate_while), of `model` instead of the model in training.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`validate`](Self::validate).
+    pub fn validate_model(
+        &self,
+        model: &C::Model<B::InnerBackend>,
         mut goes_on: impl FnMut(usize, usize) -> bool,
     ) -> Result<Option<Validation>, Error> {
-        let model = self.inner_model();
         let TrainConfig {
             validate_batches,
             batch,

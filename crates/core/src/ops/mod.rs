@@ -12,6 +12,7 @@ pub mod forms;
 pub mod linear;
 pub mod loss;
 pub mod mix;
+pub mod muon;
 pub mod norm;
 pub mod optimizer;
 pub mod precision;

@@ -30,17 +30,12 @@ pub fn adamw_plain<B: Backend>(step: AdamW, [x, m, v, grad]: State<B>) -> [Tenso
     [x, m, v]
 }
 
-/// Takes one step of SGD with momentum, on the parameter x, the momentum m and the gradient, all `[count]`. As in
-/// PyTorch, m ← momentum · m + g and x ← x − lr · m, where g is the gradient plus the weight decay times x (Sutskever
-/// et al., "On the importance of initialization and momentum in deep learning", 2013).
-pub fn sgd<B: Backend>(
-    step: AdamW,
-    momentum: f64,
-    [x, m, grad]: [Tensor<B, 1>; 3],
-) -> [Tensor<B, 1>; 2] {
-    let g = grad * step.scale + x.clone() * step.weight_decay;
+/// Takes one step of SGD with momentum, on the parameter x, the momentum m and the gradient g, all `[count]`. As in
+/// PyTorch, m ← momentum · m + g and x ← x − lr · m, where g includes the weight decay times x (Sutskever et al., "On
+/// the importance of initialization and momentum in deep learning", 2013).
+pub fn sgd<B: Backend>(lr: f64, momentum: f64, [x, m, g]: [Tensor<B, 1>; 3]) -> [Tensor<B, 1>; 2] {
     let m = m * momentum + g;
-    [x - m.clone() * step.lr, m]
+    [x - m.clone() * lr, m]
 }
 
 /// Σ x_i² over all elements of all `parts` `[count]`, as `[1]`.
