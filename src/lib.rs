@@ -19,6 +19,7 @@
 //! | [`tokenformer`] | every projection attends to parameter tokens | Pattention(X, K_P, V_P) = Θ(X K_Pᵀ) V_P |
 //! | [`vit`] | patches of images in place of tokens, for the layers of [`gpt2`] or [`tokenformer`] | x_0 = \[x_class; patches · E\] + positions |
 //! | [`resnet`] | convolutions on images, with most connections around a block | x_{i+1} = relu(s(x_i) + f(x_i)) |
+//! | [`loops`] | the middle layers run several times | s_r = core(inject(s_{r-1}, e)) |
 //! | [`recurrent`] | one transformer τ passes over the text, two blocks at a time | (y_i, h_{i+1}) = τ(α h_{i-1} + h_i, α h_{i-1} + x_{i+1}) |
 //!
 //! # The map

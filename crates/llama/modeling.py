@@ -24,13 +24,18 @@ class LlamaUnit(nn.Module):
 
 
 class LlamaNorms(nn.Module):
-    """The norms before and behind a branch."""
+    """The norms before and behind a branch. A norm of the sum is norm(x + y), so the branch is norm(x + y) - x."""
 
     def __init__(self, config):
         super().__init__()
         places, width = config["norm_places"], config["width"]
-        self.before = llama_rms(config, width) if places != "Behind" else nn.Identity()
+        self.before = llama_rms(config, width) if places not in ("Behind", "Original") else nn.Identity()
         self.behind = llama_rms(config, width) if places != "Before" else nn.Identity()
+        self.of_sum = places in ("Sandwich", "Original")
+
+    def branch(self, x, y):
+        """f(x) of the last map y of the branch."""
+        return self.behind(x + y) - x if self.of_sum else self.behind(y)
 
 
 class LlamaCanon(nn.Module):
@@ -125,7 +130,7 @@ class LlamaAttention(nn.Module):
         y = self.attend(q, k, v)
         if self.gate is not None:
             y = y * split_heads(torch.sigmoid(self.gate(u)), self.heads)
-        return self.norms.behind(self.proj(merge_heads(y)))
+        return self.norms.branch(x, self.proj(merge_heads(y)))
 
     def attend(self, q, k, v):
         group, cap = self.heads // self.kv_heads, self.config["attention_cap"]
@@ -163,7 +168,7 @@ class LlamaMlp(nn.Module):
         else:
             gate, fc = self.canon_d(torch.cat([self.gate(u), self.fc(u)], -1)).chunk(2, -1)
             hidden = self.activation(gate) * fc
-        return self.norms.behind(self.proj(hidden))
+        return self.norms.branch(x, self.proj(hidden))
 
 
 class LlamaEmbeddings(nn.Module):

@@ -17,7 +17,7 @@ use residual_zoo::report::sig;
 use residual_zoo::{Run, experiment};
 use residual_zoo_system::counted;
 
-use super::{name_of_run, note_edited, or_force};
+use super::{LoopsArgs, name_of_run, note_edited, or_force};
 
 /// Evaluate a run's model: perplexity of texts, last-word prediction, multiple choice; for a run on images, accuracies.
 ///
@@ -63,6 +63,8 @@ pub struct EvaluateArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
+    loops: LoopsArgs,
+    #[command(flatten)]
     checkpoint: CheckpointArgs,
     #[command(flatten)]
     place: PlaceArgs,
@@ -80,8 +82,9 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 
 pub fn evaluate(options: EvaluateArgs) -> anyhow::Result<()> {
     let place = options.place.place()?;
-    let run = options.checkpoint.open(&options.run)?;
+    let mut run = options.checkpoint.open(&options.run)?;
     note_edited(run.directory());
+    options.loops.apply(&mut run)?;
     if matches!(
         run.config.data.source,
         Source::Images(_) | Source::Cifar10(_)

@@ -9,7 +9,7 @@ use residual_zoo::core::ConfigError;
 use residual_zoo::drive::{Use, check_size};
 use residual_zoo::runs::generate::Sampling;
 
-use super::{note_edited, or_force};
+use super::{LoopsArgs, note_edited, or_force};
 
 /// Maximum number of texts that a command generates.
 const MOST_TEXTS: usize = 10_000;
@@ -53,6 +53,8 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = cli::parsed::<u64>("a whole number of at least 0"))]
     seed: u64,
     #[command(flatten)]
+    loops: LoopsArgs,
+    #[command(flatten)]
     checkpoint: CheckpointArgs,
     #[command(flatten)]
     place: PlaceArgs,
@@ -94,8 +96,9 @@ pub fn generate(options: GenerateArgs) -> anyhow::Result<()> {
     }
     let prompts = prompts.into_iter().flat_map(|prompt| vec![prompt; samples]);
     let place = options.place.place()?;
-    let run = options.checkpoint.open::<ModelConfig>(&options.run)?;
+    let mut run = options.checkpoint.open::<ModelConfig>(&options.run)?;
     note_edited(run.directory());
+    options.loops.apply(&mut run)?;
     if !options.force {
         let checked = check_size(
             &run.config,

@@ -102,7 +102,7 @@ fn groups() -> Result<Vec<Group>, Error> {
     let composed = (
         "Composed",
         "Layers of one or several architectures, with a connection around each sublayer or layer, a recurrence over \
-         the layers, or patches of images.",
+         the layers, a depth loop, or patches of images.",
     );
     Ok(vec![
         Group {

@@ -29,12 +29,13 @@ use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, DataArgs, ExperimentArgs};
 use residual_zoo::core::ConfigError;
+use residual_zoo::core::check::MOST;
 use residual_zoo::data::{DataConfig, Source, Tokenizer, TokenizerConfig, is_on_hub, read_utf8};
 use residual_zoo::drive::{Basis, Error as DriveError};
 use residual_zoo::lab::{Error, ExperimentFile, long_warm_ups};
 use residual_zoo::report::si;
 use residual_zoo::runs::{Error as RunError, did_you_mean, run_dir};
-use residual_zoo::{ConnectionConfig, PlacedConnection, builtin, experiment};
+use residual_zoo::{ConnectionConfig, PlacedConnection, Run, builtin, experiment};
 use residual_zoo_system::team::started;
 
 /// Reproduce, compare and compose language-model architectures that change the residual stream.
@@ -75,6 +76,29 @@ enum Command {
         /// The shell
         shell: Shell,
     },
+}
+
+/// The number of loops of a trained model.
+#[derive(clap::Args, Debug)]
+struct LoopsArgs {
+    /// Loops of a model with a depth loop, in place of the number in its config
+    #[arg(long, value_name = "N", value_parser = cli::number(1, MOST as u32))]
+    loops: Option<u32>,
+}
+
+impl LoopsArgs {
+    /// Sets the number of loops of the model of `run`, if one is given.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the model cannot have this number of loops.
+    fn apply(&self, run: &mut Run) -> Result<(), ConfigError> {
+        let Some(loops) = self.loops else {
+            return Ok(());
+        };
+        let set = run.config.model.set_loops(loops as usize);
+        set.map_err(|error| ConfigError::new(format!("--{}", error.field), error.problem))
+    }
 }
 
 /// Run an experiment: train its models, judge its claims, and write a report.

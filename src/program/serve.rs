@@ -15,7 +15,7 @@ use residual_zoo::experiment;
 use residual_zoo::runs::{Error as RunError, checkpoint};
 use residual_zoo::serve::Options as Serving;
 
-use super::{name_of_run, note_edited, or_force};
+use super::{LoopsArgs, name_of_run, note_edited, or_force};
 
 /// Answer requests for completions over HTTP, from a run's model
 ///
@@ -59,6 +59,8 @@ pub struct ServeArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
+    loops: LoopsArgs,
+    #[command(flatten)]
     checkpoint: CheckpointArgs,
     #[command(flatten)]
     place: PlaceArgs,
@@ -66,8 +68,9 @@ pub struct ServeArgs {
 
 pub fn serve(options: ServeArgs) -> anyhow::Result<()> {
     let place = options.place.place()?;
-    let run = options.checkpoint.open(&options.run)?;
+    let mut run = options.checkpoint.open(&options.run)?;
     note_edited(run.directory());
+    options.loops.apply(&mut run)?;
     let key = options.key.map(|path| key(&path)).transpose()?;
     if !options.force {
         let checked = check_size(

@@ -124,7 +124,7 @@ fn plain(run: &Run, model: &impl LanguageModel<Flex>, ids: &[u32], count: usize)
 fn scores_are_those_of_the_whole_sequence_for_every_model() {
     let place = Place::new();
     let (tasks, tokenizer) = (tasks(), tokenizer());
-    let models = [zoo::architectures(), zoo::compositions()].concat();
+    let models = [zoo::architectures(), zoo::compositions(), zoo::loops()].concat();
     for (i, (name, model)) in models.into_iter().enumerate() {
         let run = place.run(&format!("run{i}"), &model);
         let built = run.model::<Flex>(&Default::default()).unwrap();

@@ -22,6 +22,7 @@ const ROOMS: [&[&str]; 12] = [
         "residual-zoo-gpt2",
         "residual-zoo-laurel",
         "residual-zoo-llama",
+        "residual-zoo-loops",
         "residual-zoo-recurrent",
         "residual-zoo-resnet",
         "residual-zoo-rmt",

@@ -21,7 +21,8 @@ use residual_zoo::runs::generate::{Generator, Generators, Sampling};
 use residual_zoo::tokenformer::TokenFormerConfig;
 use residual_zoo::{ModelConfig as Zoo, RunConfig};
 use residual_zoo_testing::zoo::{
-    architectures, compositions, connections, gpt2, in_turn, recurrence, rmt, streams, tokenformer,
+    architectures, compositions, connections, gpt2, in_turn, loops, recurrence, rmt, streams,
+    tokenformer,
 };
 
 fn parse(model: &str) -> Result<Zoo, String> {
@@ -36,6 +37,7 @@ fn all() -> impl Iterator<Item = (&'static str, Zoo)> {
         .chain(connections())
         .chain(compositions())
         .chain(streams())
+        .chain(loops())
 }
 
 #[test]
@@ -50,6 +52,14 @@ fn every_architecture_keeps_the_contract() {
 fn every_composition_keeps_the_contract() {
     assert!(compositions().len() >= 8 && streams().len() >= 20);
     for (name, config) in compositions().into_iter().chain(streams()) {
+        println!("{name}");
+        contract::check::<Autodiff<Flex>, _>(&config, &Default::default());
+    }
+}
+
+#[test]
+fn every_depth_loop_keeps_the_contract() {
+    for (name, config) in loops() {
         println!("{name}");
         contract::check::<Autodiff<Flex>, _>(&config, &Default::default());
     }

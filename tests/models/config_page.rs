@@ -18,6 +18,7 @@ use residual_zoo::gpt2::Gpt2Base;
 use residual_zoo::lab::claims::{Close, Compared};
 use residual_zoo::lab::sweep::Halving;
 use residual_zoo::lab::{After, ChartSpec, Claim, RunSpec, Sweep, Vary};
+use residual_zoo::loops::LoopsConfig;
 use residual_zoo::recurrent::RecurrentConfig;
 use residual_zoo::report::wrap;
 use residual_zoo::rmt::RmtBase;
@@ -52,6 +53,7 @@ const FIRST: &[&str] = &[
     "ConnectionConfig",
     "LaurelConfig",
     "RecurrentConfig",
+    "LoopsConfig",
     "Patches",
     "TrainConfig",
     "Experiment",
@@ -82,6 +84,7 @@ fn defaults() -> BTreeMap<String, Value> {
         ),
         ("Patches", value(Patches::default())),
         ("RecurrentConfig", value(RecurrentConfig::default())),
+        ("LoopsConfig", value(LoopsConfig::default())),
         ("Halving", value(Halving::default())),
         (
             "Experiment",
@@ -295,13 +298,19 @@ impl Page {
         }
         let composed = serde_json::to_value(Composition::<Zoo>::in_turn([])).unwrap();
         assert!(composed["Composed"].is_object());
-        let [connection, recurrence, patches] =
-            ["PlacedConnection", "RecurrentConfig", "Patches"].map(|name| self.link(name));
+        let [connection, recurrence, loops, patches] = [
+            "PlacedConnection",
+            "RecurrentConfig",
+            "LoopsConfig",
+            "Patches",
+        ]
+        .map(|name| self.link(name));
         writeln!(
             self.text,
             "| `Composed`(`layers`: a list of architectures, `connection`: {connection} or `None`, \
-             `recurrence`: {recurrence} or `None`, `patches`: {patches} or `None`) | Layers of one or several \
-             architectures in turn, with a connection, inside a recurrence, on the patches of images. |\n"
+             `recurrence`: {recurrence} or `None`, `loops`: {loops} or `None`, `patches`: {patches} or `None`) | Layers \
+             of one or several architectures in turn, with a connection, inside a recurrence or a depth loop, on the \
+             patches of images. |\n"
         )
         .unwrap();
     }

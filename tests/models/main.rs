@@ -10,6 +10,7 @@ mod documentation;
 mod embedding;
 mod experiments;
 mod growth;
+mod loops;
 mod matrices;
 mod mup;
 mod paper_tables;

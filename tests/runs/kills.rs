@@ -197,6 +197,17 @@ fn killed_runs_on_augmented_patches_end_alike() {
     );
 }
 
+/// Each step draws its number of loops, and each micro-batch its states.
+#[test]
+fn killed_runs_with_drawn_loops_end_alike() {
+    let scratch = Scratch::new();
+    let model = "Composed(loops: (prelude: 1, coda: 1, times: Drawn(mean: 3), backward: 2, inject: Linear, \
+                 start: Random(0.5), norm: true), \
+                 layers: [Llama(n_layer: 3, n_head: 2, width: 16, context: 16, norm_places: Sandwich)])";
+    let file = config_on(&scratch, model, "Synthetic(tokens: 3000)", "spike_z: None");
+    killed_runs_of(&scratch, "loops", file, FEW);
+}
+
 /// Each micro-batch moves the running statistics of batch norms.
 #[test]
 fn killed_runs_with_batch_norm_end_alike() {

@@ -35,7 +35,7 @@ fn completions_of_every_model_are_those_of_generate() {
     ];
     // The text outgrows the context during generation, so it is shortened.
     let tokens = 90;
-    for (name, model) in [zoo::architectures(), zoo::compositions()].concat() {
+    for (name, model) in [zoo::architectures(), zoo::compositions(), zoo::loops()].concat() {
         let served = Served::new(&model, &tokenizer(), &["--batch", "4"]);
         let run = served.opened();
         let built = run.model::<Flex>(&Default::default()).unwrap();
@@ -78,7 +78,7 @@ fn one_request_at_a_time_and_many_at_once_get_the_same() {
 
 #[test]
 fn log_probabilities_are_those_of_the_whole_sequence() {
-    for (name, model) in [zoo::architectures(), zoo::compositions()].concat() {
+    for (name, model) in [zoo::architectures(), zoo::compositions(), zoo::loops()].concat() {
         let served = Served::new(&model, &tokenizer(), &[]);
         let run = served.opened();
         let built = run.model::<Flex>(&Default::default()).unwrap();

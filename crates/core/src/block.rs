@@ -6,7 +6,9 @@ use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Tensor, backend::Backend};
 
 use crate::ops::precision::Precision;
-use crate::{Branch, BranchFn, Cache, Connection, Ends, Plain, Stream, depth, recompute};
+use crate::{
+    Branch, BranchFn, Cache, Connection, Embeddings, Ends, Plain, Stream, depth, recompute,
+};
 
 /// One update of the stream. A sublayer, a layer and a stack of layers are all residual blocks.
 pub trait ResidualBlock<B: Backend>: Module<B> + ModuleDisplay + 'static {
@@ -19,6 +21,18 @@ pub trait ResidualBlock<B: Backend>: Module<B> + ModuleDisplay + 'static {
     /// Updates the stream, causally in time. With a cache, the stream holds the positions after the cached ones;
     /// without one, it holds the whole sequence.
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B>;
+
+    /// Updates the stream of a model with these `embeddings`; by default, like [`forward`](Self::forward). A block that
+    /// uses the final norm of the model implements this.
+    fn forward_in<E: Embeddings<B>>(
+        &self,
+        stream: Stream<B>,
+        cache: Option<&mut Self::Cache>,
+        embeddings: &E,
+    ) -> Stream<B> {
+        let _ = embeddings;
+        self.forward(stream, cache)
+    }
 }
 
 /// A branch and the connection that joins it to the stream.
@@ -58,7 +72,7 @@ impl<B: Backend, M: Branch<B>, C: Connection<B>> ResidualBlock<B> for Update<B, 
 
 impl<B: Backend, M: Branch<B>, C: Connection<B>> Update<B, M, C> {
     fn apply(&self, stream: Stream<B>, cache: Option<&mut M::Cache>) -> Stream<B> {
-        recompute::seed_dropout::<B>(&stream.x.device());
+        recompute::seed_device::<B>(&stream.x.device());
         let f = BranchFn::new(&self.branch, cache);
         // The stream is f32, whatever the precision of the branch.
         Precision::F32.during(|| self.connection.update(stream, f))
@@ -138,20 +152,32 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> ResidualBlock<B> for Stack<B, 
 
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
         let Stream { x, carried } = stream;
-        let updated = match cache {
-            None => recompute::layers(&self.ends, &self.layers, x),
-            Some(caches) => {
-                let layers = self.layers.iter().zip(caches);
-                layers.fold(open(&self.ends, x), |stream, (layer, cache)| {
-                    layer.forward(stream, Some(cache))
-                })
-            }
-        };
+        let caches = cache.map(Vec::as_mut_slice);
         Stream {
-            x: recompute::end(&self.ends, updated),
+            x: through(&self.ends, &self.layers, x, caches),
             carried,
         }
     }
+}
+
+/// Passes x `[batch, time, width]` through `layers`, on a stream that `ends` opens and closes; returns the same shape.
+/// With `caches`, one for each layer, x holds the positions after the cached ones.
+pub fn through<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
+    ends: &E,
+    layers: &[R],
+    x: Tensor<B, 3>,
+    caches: Option<&mut [R::Cache]>,
+) -> Tensor<B, 3> {
+    let updated = match caches {
+        None => recompute::layers(ends, layers, x),
+        Some(caches) => {
+            let layers = layers.iter().zip(caches);
+            layers.fold(open(ends, x), |stream, (layer, cache)| {
+                layer.forward(stream, Some(cache))
+            })
+        }
+    };
+    recompute::end(ends, updated)
 }
 
 /// Opens the stream of x `[batch, time, width]`, in f32.

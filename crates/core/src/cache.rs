@@ -134,14 +134,14 @@ impl Seen {
     }
 
     /// Number of positions that each row has seen.
-    fn rows(&self) -> impl Iterator<Item = usize> {
+    pub fn rows(&self) -> impl Iterator<Item = usize> {
         self.0
             .iter()
             .flat_map(|&(rows, seen)| std::iter::repeat_n(seen, rows))
     }
 
     /// Counts `new` more positions for each of the `rows` rows.
-    pub(crate) fn advance(&mut self, rows: usize, new: usize) {
+    pub fn advance(&mut self, rows: usize, new: usize) {
         if self.0.is_empty() {
             self.push(rows, 0);
         }

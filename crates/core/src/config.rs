@@ -101,8 +101,13 @@ pub trait ModelConfig:
     /// Returns an error that names the first invalid field.
     fn validate_fields(&self) -> Result<(), ConfigError>;
 
-    /// Sizes of the model. The dropout is above 0 if a forward pass under autodiff draws random numbers.
+    /// Sizes of the model. The dropout is above 0 if a forward pass under autodiff drops activations.
     fn shape(&self) -> Shape;
+
+    /// Whether a training pass draws random numbers on the device; by default, whether the dropout is above 0.
+    fn draws(&self) -> bool {
+        self.shape().dropout > 0.0
+    }
 
     /// Assembles the modules of a valid config, without drawing weights; use [`build`](Self::build) for a model with
     /// weights. Models of the same config may differ only in float parameters, because validation assembles a model and

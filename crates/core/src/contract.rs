@@ -24,6 +24,7 @@ use rand::rngs::StdRng;
 
 use crate::ops::loss::Loss;
 use crate::params::ParamInfo;
+use crate::recompute::Seeds;
 use crate::{
     Cache, ImageSize, Input, LanguageModel, ModelConfig, Recompute, Vocabulary, autodiff, params,
     product_roundoff, recompute,
@@ -343,7 +344,7 @@ where
     C: ModelConfig,
 {
     let input = sample.input.clone();
-    let (logits, recording) = recompute::record(None, cut, || model.forward(input));
+    let (logits, recording) = recompute::record(Seeds::default(), cut, || model.forward(input));
     let loss = Loss::new(logits, sample.targets.clone()).cross_entropy;
     let value = scalar(loss.clone().inner());
     let mut gradients = GradientsParams::new();

@@ -175,6 +175,10 @@ impl<B: Backend> Embeddings<B> for TokenEmbeddings<B> {
             None => logits,
         }
     }
+
+    fn final_norm(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.norm.forward(x)
+    }
 }
 
 /// Multiplies x by `factor`; returns x itself if the factor is 1.

@@ -53,7 +53,7 @@ mod transfer;
 pub use architecture::{
     Architecture, DecoderOf, EmbeddingsOf, PlainModel, Shape, StreamSize, Vocabulary,
 };
-pub use block::{Increment, Layer, ResidualBlock, Stack, Update, close, open};
+pub use block::{Increment, Layer, ResidualBlock, Stack, Update, close, open, through};
 pub use cache::{Cache, Seen};
 pub use config::{ConfigError, ModelConfig, materialise, sentence};
 pub use cost::{Cost, Params};

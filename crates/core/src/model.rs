@@ -49,6 +49,10 @@ pub trait Embeddings<B: Backend>: Module<B> + ModuleDisplay + 'static {
     /// Returns the logits `[batch, time, vocab]` of x_L `[batch, time, width]`; for images, `[batch, 1, classes]`.
     /// Includes the final norm.
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3>;
+
+    /// Returns the final norm of x `[batch, time, width]`, the first part of [`unembed`](Self::unembed); x itself if
+    /// there is no such norm.
+    fn final_norm(&self, x: Tensor<B, 3>) -> Tensor<B, 3>;
 }
 
 /// A decoder: embed, update the stream, unembed.
@@ -86,7 +90,7 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
             _ => (Seen::default(), None),
         };
         let mut x = recompute::run(&self.embeddings, vec![], move |embeddings, _| {
-            recompute::seed_dropout::<B>(&input.device());
+            recompute::seed_device::<B>(&input.device());
             // Widens x_0 here, so that this part of a recording returns f32 even in a bf16 pass.
             vec![widen(match input.clone() {
                 Input::Ids(ids) => embeddings.embed(ids, &seen),
@@ -94,7 +98,7 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
             })]
         });
         let stream = Stream::new(x.remove(0));
-        self.block.forward(stream, cache).x
+        self.block.forward_in(stream, cache, &self.embeddings).x
     }
 
     /// Returns the logits `[batch, vocab]` of the last position.

@@ -20,7 +20,7 @@ pub enum Role {
     Bias,
     /// Scale or shift of a norm.
     Norm,
-    /// A table indexed by ids or positions, or a key under which tokens are stored.
+    /// A table indexed by ids, positions or loops, or a key under which tokens are stored.
     Embedding,
     /// The map from the stream to logits.
     Unembedding,
@@ -39,7 +39,7 @@ impl Role {
         let inside = |field: &str| path.iter().any(|s| s.field == field);
         if owner.ends_with("Norm") || field.starts_with("norm") {
             Self::Norm
-        } else if inside("embeddings") {
+        } else if inside("embeddings") || field == "timestep" {
             if inside("unembedding") {
                 Self::Unembedding
             } else if inside("patch") || inside("stem") {

@@ -5,14 +5,14 @@
 //! stream. Each [part](run) runs without a graph, and its outputs are leaves of the graph after it.
 //! [`Recording::add_gradients`] goes back from the loss to these leaves. Then it runs the parts again with a graph,
 //! from the last to the first. Each part passes the gradients of its outputs on to its inputs and parameters. The
-//! second run of a part repeats its dropout.
+//! second run of a part repeats its random numbers.
 //!
 //! Only one graph exists at a time. In Burn 0.21, a backward pass can free the nodes of another graph that has the
 //! same parameter. `GraphLocator::merge_two` forgets where the first node of a graph is.
 //!
 //! Values equal the values of an uncut pass. Gradients are equal too, bit for bit on deterministic backends, with one
 //! exception. The gradients of a tensor that several parts read are summed in another order. Such tensors are the
-//! earlier streams of a connection, and the blocks of a recurrence.
+//! earlier streams of a connection, the blocks of a recurrence, and the parameters of a depth loop.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -25,9 +25,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::autodiff::{add_gradients, merge_gradients};
 use crate::statistics::Statistic;
-use crate::{Ends, Precision, ResidualBlock, Stream, close, open};
+use crate::{Ends, Plain, Precision, ResidualBlock, Stream, close, open};
 
-/// The activations that are kept for the backward pass.
+/// The activations that are kept for the backward pass. In a depth loop, every loop keeps its own inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Recompute {
     /// Keeps the inputs of each layer, and all activations of the last layer. If the inputs of all sublayers take less
@@ -44,10 +44,19 @@ thread_local! {
     static NOW: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
 }
 
+/// The seeds of a training pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seeds {
+    /// The seed of random numbers that the device draws, such as dropout. Each micro-batch has its own.
+    pub device: Option<u64>,
+    /// The seed of choices that all micro-batches of a step share, such as the number of loops. A pass without this
+    /// seed is no training step.
+    pub step: Option<u64>,
+}
+
 /// Everything that a backward pass needs besides the graph of the loss.
 pub struct Recording<B: Backend> {
-    /// The seed of dropout.
-    seed: Option<u64>,
+    seeds: Seeds,
     seeded: u64,
     /// The cut of the pass; `None` if it is not cut.
     cut: Option<Recompute>,
@@ -70,16 +79,16 @@ struct Part<B: Backend> {
     seeded: u64,
 }
 
-/// Records the forward pass `pass`, cut according to `cut`. With a `seed`, the embeddings and each update have their
-/// own dropout seed, which does not depend on `cut`.
+/// Records the forward pass `pass`, cut according to `cut`. With a seed of the device, the embeddings and each update
+/// have their own seed, which does not depend on `cut`.
 pub fn record<B: Backend, T>(
-    seed: Option<u64>,
+    seeds: Seeds,
     cut: Option<Recompute>,
     pass: impl FnOnce() -> T,
 ) -> (T, Recording<B>) {
     let recording = Recording {
         cut,
-        ..Recording::uncut(seed, 0)
+        ..Recording::uncut(seeds, 0)
     };
     recording.during(pass)
 }
@@ -207,16 +216,23 @@ fn in_turn<B: Backend, R: ResidualBlock<B>>(layers: &[R], stream: Stream<B>) -> 
         .fold(stream, |stream, layer| layer.forward(stream, None))
 }
 
-/// Sets the next seed of dropout, if this pass has one.
-pub(crate) fn seed_dropout<B: Backend>(device: &B::Device) {
+/// Seeds the next random numbers of the device, such as dropout. Returns whether this pass has a seed for them.
+pub fn seed_device<B: Backend>(device: &B::Device) -> bool {
     let seed = now(|recording: &mut Recording<B>| {
-        let seed = recording.seed?.wrapping_add(recording.seeded);
+        let seed = recording.seeds.device?.wrapping_add(recording.seeded);
         recording.seeded += 1;
         Some(seed)
     });
-    if let Some(seed) = seed.flatten() {
+    let seed = seed.flatten();
+    if let Some(seed) = seed {
         B::seed(device, seed);
     }
+    seed.is_some()
+}
+
+/// The seed of choices that all micro-batches of a step share; `None` outside training steps.
+pub fn step_seed<B: Backend>() -> Option<u64> {
+    now(|recording: &mut Recording<B>| recording.seeds.step).flatten()
 }
 
 /// Whether this pass is cut into parts.
@@ -242,15 +258,11 @@ pub fn run<B: Backend, M: Module<B> + 'static>(
         inputs.iter().all(Tensor::is_require_grad),
         "an input of a part is not the result of a part"
     );
-    let quiet = module.clone().no_grad();
-    // `detach` alone leaves a leaf unchanged, and a leaf can require a gradient.
-    let quiet_inputs = inputs.iter().cloned();
-    let quiet_inputs = quiet_inputs.map(|x| x.detach().set_require_grad(false));
-    let quiet_inputs = quiet_inputs.collect();
-    let seed = now(|recording: &mut Recording<B>| (recording.seed, recording.seeded));
-    let (seed, seeded) = seed.unwrap_or_default();
-    let inner = Recording::<B>::uncut(seed, seeded);
-    let (outputs, inner) = inner.during(|| part(&quiet, quiet_inputs));
+    let (quiet_module, quiet_inputs) = (module.clone().no_grad(), quiet(&inputs));
+    let seeds = now(|recording: &mut Recording<B>| (recording.seeds, recording.seeded));
+    let (seeds, seeded) = seeds.unwrap_or_default();
+    let inner = Recording::<B>::uncut(seeds, seeded);
+    let (outputs, inner) = inner.during(|| part(&quiet_module, quiet_inputs));
     let outputs: Vec<_> = outputs.into_iter().map(Tensor::require_grad).collect();
     let module = module.clone();
     now(|recording| {
@@ -263,6 +275,26 @@ pub fn run<B: Backend, M: Module<B> + 'static>(
         });
     });
     outputs
+}
+
+/// Runs `pass` with the parameters of `module` on `inputs`, each `[batch, time, width]`, without a graph. The result
+/// gets no gradient. If this pass is cut, the result is the output of a part, and `pass` does not run again.
+pub fn without_gradient<B: Backend, M: Module<B>>(
+    module: &M,
+    inputs: Vec<Tensor<B, 3>>,
+    pass: impl FnOnce(&M, Vec<Tensor<B, 3>>) -> Tensor<B, 3>,
+) -> Tensor<B, 3> {
+    let cut = now(|recording: &mut Recording<B>| recording.cut.take()).flatten();
+    let result = pass(&module.clone().no_grad(), quiet(&inputs));
+    now(|recording: &mut Recording<B>| recording.cut = cut);
+    run(&Plain, vec![], move |_, _| vec![result.clone()]).remove(0)
+}
+
+/// Returns the values of `inputs`, without their graph. `detach` alone leaves a leaf unchanged, and a leaf can require
+/// a gradient.
+fn quiet<B: Backend>(inputs: &[Tensor<B, 3>]) -> Vec<Tensor<B, 3>> {
+    let inputs = inputs.iter().cloned();
+    inputs.map(|x| x.detach().set_require_grad(false)).collect()
 }
 
 /// Adds an update of a running statistic to the recording of this pass, if there is one.
@@ -290,9 +322,9 @@ impl<B: Backend> Recording<B> {
         std::mem::take(&mut self.statistics)
     }
 
-    fn uncut(seed: Option<u64>, seeded: u64) -> Self {
+    fn uncut(seeds: Seeds, seeded: u64) -> Self {
         Self {
-            seed,
+            seeds,
             seeded,
             cut: None,
             updates: false,
@@ -323,7 +355,7 @@ impl<B: AutodiffBackend> Recording<B> {
         sum: &mut GradientsParams,
     ) {
         let Self {
-            seed,
+            seeds,
             precision,
             mut parts,
             ..
@@ -354,7 +386,7 @@ impl<B: AutodiffBackend> Recording<B> {
                 break;
             };
             drop(part.outputs);
-            let again = Recording::<B>::uncut(seed, part.seeded);
+            let again = Recording::<B>::uncut(seeds, part.seeded);
             let (outputs, _) = precision.during(|| again.during(part.again));
             let device = outputs[0].device();
             // The sum starts from a leaf, because the outputs may not depend on any leaf.

@@ -9,7 +9,7 @@ use residual_zoo_core::{Branch, Frame, Linear, Norm, Norms, Rotary, linear, wide
 
 use crate::{Biases, Canon, Gate, LlamaConfig, Past, QkNorm};
 
-/// f(x) = attention(norm(x)). Each of K key heads serves H / K query heads.
+/// f(x) = attention(norm(x)), or with norms in other places. Each of K key heads serves H / K query heads.
 #[derive(Module, Debug)]
 pub struct Attention<B: Backend> {
     norms: Norms<B>,
@@ -125,25 +125,13 @@ impl<B: Backend> Attention<B> {
         };
         [turned(q, &self.q_norm), turned(k, &self.k_norm), v]
     }
-}
 
-impl<B: Backend> Branch<B> for Attention<B> {
-    /// Keys and values, and the cached inputs of Canon A and B.
-    type Cache = (KvCache<B>, (Past<B>, Past<B>));
-
-    fn new_cache(&self) -> Self::Cache {
-        (self.heads.new_cache(), Default::default())
-    }
-
-    fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
-        self.with_values(x, &mut |v| v, cache)
-    }
-
-    fn with_values(
+    /// Computes f(x) up to a norm of the sum.
+    fn attend(
         &self,
         x: Tensor<B, 3>,
         change: &mut dyn FnMut(Tensor<B, 4>) -> Tensor<B, 4>,
-        cache: Option<&mut Self::Cache>,
+        cache: Option<&mut <Self as Branch<B>>::Cache>,
     ) -> Tensor<B, 3> {
         let (kv, past) = cache.map(|(kv, past)| (kv, past)).unzip();
         let (a, b) = past.map(|(a, b)| (a, b)).unzip();
@@ -160,5 +148,33 @@ impl<B: Backend> Branch<B> for Attention<B> {
         }
         let y = self.norms.behind(self.proj.forward(merge_heads(y)));
         self.dropout.forward(y)
+    }
+}
+
+impl<B: Backend> Branch<B> for Attention<B> {
+    /// Keys and values, and the cached inputs of Canon A and B.
+    type Cache = (KvCache<B>, (Past<B>, Past<B>));
+
+    fn new_cache(&self) -> Self::Cache {
+        (self.heads.new_cache(), Default::default())
+    }
+
+    fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
+        self.with_values(x, &mut |v| v, cache)
+    }
+
+    fn residual(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
+        let y = self.attend(x.clone(), &mut |v| v, cache);
+        self.norms.sum(x, y)
+    }
+
+    fn with_values(
+        &self,
+        x: Tensor<B, 3>,
+        change: &mut dyn FnMut(Tensor<B, 4>) -> Tensor<B, 4>,
+        cache: Option<&mut Self::Cache>,
+    ) -> Tensor<B, 3> {
+        let y = self.attend(x.clone(), change, cache);
+        self.norms.branch(x, y)
     }
 }

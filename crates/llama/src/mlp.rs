@@ -7,7 +7,8 @@ use residual_zoo_core::{Activation, Branch, Frame, Linear, Norms, linear};
 
 use crate::{Canon, LlamaConfig, Past};
 
-/// f(x) = (act(u · W_gate) ⊙ (u · W_fc)) · W_proj with u = norm(x); without a gate, act(u · W_fc) · W_proj.
+/// f(x) = (act(u · W_gate) ⊙ (u · W_fc)) · W_proj with u = norm(x); without a gate, act(u · W_fc) · W_proj. The norms
+/// can be in other places.
 #[derive(Module, Debug)]
 pub struct Mlp<B: Backend> {
     norms: Norms<B>,
@@ -38,17 +39,13 @@ impl<B: Backend> Mlp<B> {
             activation: config.activation,
         }
     }
-}
 
-impl<B: Backend> Branch<B> for Mlp<B> {
-    /// The cached inputs of Canon C and D.
-    type Cache = (Past<B>, Past<B>);
-
-    fn new_cache(&self) -> Self::Cache {
-        Default::default()
-    }
-
-    fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
+    /// Computes f(x) up to a norm of the sum.
+    fn map_features(
+        &self,
+        x: Tensor<B, 3>,
+        cache: Option<&mut <Self as Branch<B>>::Cache>,
+    ) -> Tensor<B, 3> {
         let (c, d) = cache.map(|(c, d)| (c, d)).unzip();
         let canon = |canon: &Option<Canon<B>>, z, past| match canon {
             Some(canon) => canon.forward(z, past),
@@ -69,5 +66,24 @@ impl<B: Backend> Branch<B> for Mlp<B> {
         };
         let y = self.norms.behind(self.proj.forward(hidden));
         self.dropout.forward(y)
+    }
+}
+
+impl<B: Backend> Branch<B> for Mlp<B> {
+    /// The cached inputs of Canon C and D.
+    type Cache = (Past<B>, Past<B>);
+
+    fn new_cache(&self) -> Self::Cache {
+        Default::default()
+    }
+
+    fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
+        let y = self.map_features(x.clone(), cache);
+        self.norms.branch(x, y)
+    }
+
+    fn residual(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
+        let y = self.map_features(x.clone(), cache);
+        self.norms.sum(x, y)
     }
 }

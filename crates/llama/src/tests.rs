@@ -1,10 +1,11 @@
 use burn::backend::{Autodiff, Flex};
+use burn::tensor::{Distribution, Tensor};
 use residual_zoo_core::{
-    Activation, Architecture, NormPlaces, Pairs, PlainModel, RmsScale, Rotary, RotaryScaling,
-    contract,
+    Activation, Architecture, Branch, Frame, NormDesign, NormPlaces, Pairs, PlainModel, RmsScale,
+    Rotary, RotaryScaling, contract,
 };
 
-use crate::{Biases, CanonConfig, Gate, Init, LlamaConfig, QkNorm, presets};
+use crate::{Biases, CanonConfig, Gate, Init, LlamaConfig, Mlp, QkNorm, presets};
 
 fn small() -> LlamaConfig {
     LlamaConfig {
@@ -73,6 +74,50 @@ fn keeps_the_contract_as_olmo_with_neighbours_as_pairs() {
         }),
         ..small()
     });
+}
+
+#[test]
+fn keeps_the_contract_with_norms_of_sums() {
+    for norm_places in [NormPlaces::Sandwich, NormPlaces::Original] {
+        check(LlamaConfig {
+            norm_places,
+            canon: Some(CanonConfig::default()),
+            ..small()
+        });
+    }
+}
+
+#[test]
+fn a_norm_of_the_sum_is_the_norm_of_the_stream() {
+    let device = Default::default();
+    for (norm_places, norms) in [(NormPlaces::Sandwich, 2), (NormPlaces::Original, 1)] {
+        let config = LlamaConfig {
+            norm_places,
+            ..small()
+        };
+        let frame = Frame::default();
+        let mlp = Mlp::<Flex>::new(&config, &frame, &device);
+        assert_eq!(
+            norm_places.cost(design(), 60, true).params.total(),
+            60 * norms
+        );
+        let x = Tensor::random([2, 3, 60], Distribution::Normal(0.0, 3.0), &device);
+        let sum = mlp.residual(x.clone(), None);
+        // With a factor of 1, the mean square of a normalised position is 1.
+        let squares = (sum.clone() * sum.clone()).mean_dim(2) - 1.0;
+        let largest: Vec<f64> = squares.abs().max().into_data().iter().collect();
+        assert!(largest[0] < 1e-4, "{norm_places:?}: {}", largest[0]);
+        let other = mlp.forward(x.clone(), None) + x;
+        let difference: Vec<f64> = (sum - other).abs().max().into_data().iter().collect();
+        assert!(difference[0] < 1e-5, "{norm_places:?}: {}", difference[0]);
+    }
+}
+
+fn design() -> NormDesign {
+    NormDesign::Rms {
+        scale: RmsScale::Scale,
+        eps: 1e-5,
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use residual_zoo_core::{
     Branch, BranchFn, Cache, Connection, Embeddings, Ends, Increment, ResidualBlock, Seen, Stack,
     Stream, Update, WithEnds, recompute,
 };
+use residual_zoo_loops::{Loops, LoopsCache};
 use residual_zoo_recurrent::{Recurrent, RecurrentCache};
 use residual_zoo_vit::PatchEmbeddings;
 
@@ -40,6 +41,13 @@ impl<B: Backend, E: Embeddings<B>> Embeddings<B> for Tables<B, E> {
         match self {
             Self::Ids(embeddings) => embeddings.unembed(x),
             Self::Patches(embeddings) => embeddings.unembed(x),
+        }
+    }
+
+    fn final_norm(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        match self {
+            Self::Ids(embeddings) => embeddings.final_norm(x),
+            Self::Patches(embeddings) => embeddings.final_norm(x),
         }
     }
 }
@@ -99,6 +107,8 @@ pub enum Body<B: Backend, R, C, E> {
     Streams(Vec<Stack<B, Layer<B, R, C>, E>>),
     /// Layers over two blocks of the sequence at a time.
     Recurrent(Recurrent<B, Layer<B, R, C>, E>),
+    /// Layers of which some are used several times in depth.
+    Loops(Loops<B, Layer<B, R, C>, E>),
 }
 
 /// The cache of a [`Body`] whose layers have caches `C`.
@@ -108,17 +118,24 @@ pub enum BodyCache<B: Backend, C> {
     Stack(Vec<C>),
     /// The cache of a recurrence.
     Recurrent(RecurrentCache<B, C>),
+    /// The cache of a depth loop.
+    Loops(LoopsCache<C>),
 }
 
 /// Rows of a recurrence settle their blocks together, so they stay at the same position.
 impl<B: Backend, C: Cache> Cache for BodyCache<B, C> {
     fn joins(&self) -> bool {
-        matches!(self, Self::Stack(layers) if layers.joins())
+        match self {
+            Self::Stack(layers) => layers.joins(),
+            Self::Loops(loops) => loops.joins(),
+            Self::Recurrent(_) => false,
+        }
     }
 
     fn join(&mut self, other: Self) {
         match (self, other) {
             (Self::Stack(layers), Self::Stack(other)) => layers.join(other),
+            (Self::Loops(loops), Self::Loops(other)) => loops.join(other),
             _ => unreachable!("a recurrence joins no other"),
         }
     }
@@ -126,6 +143,7 @@ impl<B: Backend, C: Cache> Cache for BodyCache<B, C> {
     fn keep(&mut self, keep: &[bool]) {
         match self {
             Self::Stack(layers) => layers.keep(keep),
+            Self::Loops(loops) => loops.keep(keep),
             Self::Recurrent(_) => unreachable!("a recurrence keeps all rows"),
         }
     }
@@ -142,6 +160,7 @@ impl<B: Backend, R: ResidualBlock<B>, C: Connection<B>, E: Ends<B>> ResidualBloc
             // Images have no incremental pass.
             Self::Streams(_) => BodyCache::Stack(Vec::new()),
             Self::Recurrent(recurrent) => BodyCache::Recurrent(recurrent.new_cache()),
+            Self::Loops(loops) => BodyCache::Loops(loops.new_cache()),
         }
     }
 
@@ -163,7 +182,26 @@ impl<B: Backend, R: ResidualBlock<B>, C: Connection<B>, E: Ends<B>> ResidualBloc
             (Self::Recurrent(recurrent), Some(BodyCache::Recurrent(cache))) => {
                 recurrent.forward(stream, Some(cache))
             }
+            (Self::Loops(loops), None) => loops.forward(stream, None),
+            (Self::Loops(loops), Some(BodyCache::Loops(cache))) => {
+                loops.forward(stream, Some(cache))
+            }
             _ => unreachable!("the cache was made by another body"),
+        }
+    }
+
+    fn forward_in<T: Embeddings<B>>(
+        &self,
+        stream: Stream<B>,
+        cache: Option<&mut Self::Cache>,
+        embeddings: &T,
+    ) -> Stream<B> {
+        match (self, cache) {
+            (Self::Loops(loops), None) => loops.forward_in(stream, None, embeddings),
+            (Self::Loops(loops), Some(BodyCache::Loops(cache))) => {
+                loops.forward_in(stream, Some(cache), embeddings)
+            }
+            (_, cache) => self.forward(stream, cache),
         }
     }
 }

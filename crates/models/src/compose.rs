@@ -1,11 +1,12 @@
-//! Compositions: layers of one or several architectures, optionally with connections, in a recurrence, or on the
-//! patches of images.
+//! Compositions: layers of one or several architectures, optionally with connections, in a recurrence, in a depth loop,
+//! or on the patches of images.
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
     Architecture, ConfigError, ConnectionOf, Cost, Decoder, Design, EndsOf, Frame, Increment,
     ModelConfig, Reads, Shape, Sites, Stack, StreamSize, Update, Vocabulary, WithEnds,
 };
+use residual_zoo_loops::{LoopsConfig, Part};
 use residual_zoo_recurrent::RecurrentConfig;
 use residual_zoo_vit::{PatchEmbeddings, Patches};
 use serde::de::DeserializeOwned;
@@ -37,6 +38,8 @@ pub struct Composition<A: List> {
     pub connection: Option<PlacedConnection<A::Connections>>,
     /// The recurrence around each layer; `None` for none. Each layer is a separate τ.
     pub recurrence: Option<RecurrentConfig>,
+    /// The depth loop over the layers; `None` for none.
+    pub loops: Option<LoopsConfig>,
     /// The patches of images, if the model reads images instead of token ids. The layers then have no causal mask, and
     /// the `context` of the architecture does not matter.
     pub patches: Option<Patches>,
@@ -102,6 +105,7 @@ impl<A: List> Composition<A> {
             layers: layers.into(),
             connection: None,
             recurrence: None,
+            loops: None,
             patches: None,
         }
     }
@@ -130,6 +134,37 @@ impl<A: List> Composition<A> {
         }
     }
 
+    /// Uses the layers of this model several times in depth.
+    pub fn looped(self, loops: LoopsConfig) -> Self {
+        Self {
+            loops: Some(loops),
+            ..self
+        }
+    }
+
+    /// Sets the number of loops of a trained model. Training is unaffected.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the model has no depth loop, or cannot have this number of loops.
+    pub fn set_loops(&mut self, times: usize) -> Result<(), ConfigError> {
+        let name = self.name();
+        let n_layer = self.shape().n_layer;
+        let Some(loops) = &mut self.loops else {
+            let problem =
+                format!("is given, but the model, {name}, has no depth loop; leave it out");
+            return Err(ConfigError::new("loops", problem));
+        };
+        let changed = LoopsConfig {
+            evaluated: Some(times),
+            ..loops.clone()
+        };
+        let valid = changed.validate(n_layer);
+        valid.map_err(|error| ConfigError::new("loops", error.problem))?;
+        *loops = changed;
+        Ok(())
+    }
+
     /// Makes this a model on the patches of images, a vision transformer.
     pub fn on_patches(self, patches: Patches) -> Self {
         Self {
@@ -138,12 +173,13 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// The architecture, if this model has only one, with plain connections and neither recurrence nor patches.
+    /// The architecture, if this model has only one, with plain connections and without recurrence, loops and patches.
     pub fn plain(&self) -> Option<&A> {
         let Self {
             layers,
             connection: None,
             recurrence: None,
+            loops: None,
             patches: None,
         } = self
         else {
@@ -165,10 +201,23 @@ impl<A: List> Composition<A> {
         self.layers.iter().any(A::reads_images)
     }
 
+    /// The parts of a depth loop; `None` without one.
+    fn parts(&self) -> Option<Vec<Part>> {
+        let loops = self.loops.as_ref()?;
+        Some(loops.parts(self.shape().n_layer))
+    }
+
     /// The streams of the model. In a recurrence, each layer has its own stream. All of them are alike, so this returns
-    /// only the first.
+    /// only the first. Of each part of a depth loop, it returns the first stream too.
     fn streams(&self) -> Vec<StreamSize> {
         let streams = self.layers.first().map(A::streams).unwrap_or_default();
+        if let (Some(parts), Some(whole)) = (self.parts(), streams.first()) {
+            let stream = |part: Part| StreamSize {
+                n_layer: part.layers,
+                ..*whole
+            };
+            return parts.into_iter().map(stream).collect();
+        }
         match &self.recurrence {
             Some(_) => vec![StreamSize {
                 n_layer: 1,
@@ -184,6 +233,14 @@ impl<A: List> Composition<A> {
             return (self.streams()[0], 0);
         }
         let mut before = 0;
+        if let Some(parts) = self.parts() {
+            let found = parts.iter().zip(self.streams()).find_map(|(part, stream)| {
+                let at = layer - before;
+                before += part.layers * part.streams;
+                (layer < before).then_some((stream, at % part.layers))
+            });
+            return found.unwrap_or_else(|| unreachable!("the parts have all layers"));
+        }
         let mut streams = self.streams().into_iter();
         let found = streams.find_map(|stream| {
             let at = layer - before;
@@ -205,8 +262,8 @@ impl<A: List> Composition<A> {
             around_layers,
             recurrent: self.recurrence.is_some(),
             mixed: self.layers.len() > 1,
-            // Each layer of a recurrence and each stage of a ResNet has its own stream.
-            into_norm: !self.reads_images() && self.recurrence.is_none(),
+            // Each layer of a recurrence, each part of a loop and each stage of a ResNet has its own stream.
+            into_norm: !self.reads_images() && self.recurrence.is_none() && self.loops.is_none(),
             ..Sites::sublayers(stream.width, stream.n_layer, per_layer)
         }
     }
@@ -273,13 +330,27 @@ impl<A: List> Composition<A> {
     /// Cost of all layers for sequences of `time` tokens, or for an image if the layers read images.
     fn layers_cost(&self, time: usize, frame: &Frame) -> Cost {
         let (period, mut layer) = (self.layers.len(), 0);
-        let streams = self.layers.first().map(A::streams).unwrap_or_default();
-        let layers = streams.into_iter().flat_map(|StreamSize { n_layer, .. }| {
+        // Consecutive layers that are alike, except for their entries, and the number of passes over them.
+        let alike: Vec<(usize, usize)> = match self.parts() {
+            Some(parts) => parts
+                .iter()
+                .map(|part| (part.layers * part.streams, part.times))
+                .collect(),
+            None => {
+                let streams = self.layers.first().map(A::streams).unwrap_or_default();
+                streams.iter().map(|stream| (stream.n_layer, 1)).collect()
+            }
+        };
+        let layers = alike.into_iter().flat_map(|(n_layer, times)| {
             let first = layer;
             layer += n_layer;
-            (0..period.min(n_layer)).map(move |i| (first + i, (n_layer - i).div_ceil(period)))
+            let entries = 0..period.min(n_layer);
+            entries.map(move |i| (first + i, (n_layer - i).div_ceil(period), times))
         });
-        let layers = layers.map(|(i, like_it)| self.entry(i).block_cost(i, time, frame) * like_it);
+        let layers = layers.map(|(i, like_it, times)| {
+            let layer = self.entry(i).block_cost(i, time, frame);
+            (layer * like_it).applied(times)
+        });
         let layers = layers.fold(Cost::default(), |sum, cost| sum + cost);
         layers + self.connections_cost(time, frame)
     }
@@ -288,6 +359,13 @@ impl<A: List> Composition<A> {
         let Some(placed) = &self.connection else {
             return Cost::default();
         };
+        if let Some(parts) = self.parts() {
+            let parts = parts.iter().zip(self.streams()).map(|(part, stream)| {
+                let cost = placed.config().cost(&self.sites(stream));
+                (cost * part.streams).applied(part.times)
+            });
+            return parts.fold(Cost::default(), |sum, cost| sum + cost);
+        }
         let mut last = 0;
         let streams = self.streams().into_iter().map(|stream| {
             last += stream.n_layer;
@@ -314,6 +392,12 @@ impl<A: List> Composition<A> {
             let problem = "is set, but images have no order in time; leave it out".into();
             return wrong("recurrence", problem);
         }
+        if self.loops.is_some() {
+            let problem = format!(
+                "is set, but a depth loop goes over layers of text, not of a {name}; leave it out"
+            );
+            return wrong("loops", problem);
+        }
         let Some(placed) = &self.connection else {
             return Ok(());
         };
@@ -337,6 +421,28 @@ impl<A: List> Composition<A> {
             );
             return wrong("connection", problem);
         };
+        Ok(())
+    }
+
+    /// Checks the depth loop, and that it goes with the other parts.
+    fn validate_loops(&self, loops: &LoopsConfig) -> Result<(), ConfigError> {
+        let wrong = |field: &str, problem: &str| Err(ConfigError::new(field, problem));
+        let valid = loops.validate(self.shape().n_layer);
+        valid.map_err(|error| error.within("loops"))?;
+        if self.recurrence.is_some() {
+            let problem =
+                "is set, but `recurrence` is set too; a model has one of them, so leave one out";
+            return wrong("loops", problem);
+        }
+        if self.patches.is_some() {
+            let problem = "is set, but `patches` is set too, and depth loops are for text; leave one of them out";
+            return wrong("loops", problem);
+        }
+        if loops.norm && !self.frame(1.into()).final_norm {
+            let problem =
+                "is true, but with this connection the model has no final norm; set it to false";
+            return wrong("loops.norm", problem);
+        }
         Ok(())
     }
 
@@ -414,6 +520,9 @@ impl<A: List> ModelConfig for Composition<A> {
         if self.recurrence.is_some() {
             name = format!("recurrent ({name})");
         }
+        if self.loops.is_some() {
+            name = format!("looped ({name})");
+        }
         if self.patches.is_some() {
             name = format!("ViT ({name})");
         }
@@ -424,6 +533,9 @@ impl<A: List> ModelConfig for Composition<A> {
         self.validate_layers()?;
         if self.reads_images() {
             self.validate_of_images()?;
+        }
+        if let Some(loops) = &self.loops {
+            self.validate_loops(loops)?;
         }
         if let Some(connection) = &self.connection {
             for stream in self.streams() {
@@ -491,6 +603,10 @@ impl<A: List> ModelConfig for Composition<A> {
         self.recurrence.is_some()
     }
 
+    fn draws(&self) -> bool {
+        self.shape().dropout > 0.0 || self.loops.as_ref().is_some_and(LoopsConfig::draws)
+    }
+
     fn copies(&self) -> usize {
         let placed = self.connection.as_ref();
         placed.map_or(1, |placed| placed.config().copies())
@@ -523,8 +639,24 @@ impl<A: List> ModelConfig for Composition<A> {
             }
             _ => Tables::Ids(entry.embeddings(vocabulary, &frame, device)),
         };
-        let mut layers = (0..self.shape().n_layer).map(|layer| self.layer(layer, &frame, device));
+        let of_layer = |layer| match &self.loops {
+            Some(_) => self
+                .requirements(self.stream_of(layer).0)
+                .reading(vocabulary),
+            None => frame,
+        };
+        let mut layers =
+            (0..self.shape().n_layer).map(|layer| self.layer(layer, &of_layer(layer), device));
         let streams = self.streams();
+        if let (Some(loops), Some(parts)) = (&self.loops, self.parts()) {
+            let layers = layers.collect();
+            let ends = parts.iter().zip(streams).flat_map(|(part, stream)| {
+                (0..part.streams).map(move |_| self.ends(stream, device))
+            });
+            let width = self.shape().width;
+            let body = loops.init(layers, ends.collect(), width, device);
+            return Decoder::new(embeddings, Body::Loops(body));
+        }
         let body = match (&self.recurrence, streams.as_slice()) {
             (Some(recurrence), [stream, ..]) => {
                 let layers = layers.map(|layer| (layer, self.ends(*stream, device)));
@@ -563,6 +695,9 @@ impl<A: List> ModelConfig for Composition<A> {
             Some(recurrence) => recurrence.cost(layers, context),
             None => layers(context),
         };
-        first.embeddings_cost(vocabulary, &frame) + body
+        let Shape { width, n_layer, .. } = first.shape();
+        let loops = self.loops.as_ref();
+        let loops = loops.map(|loops| loops.cost(width, n_layer));
+        first.embeddings_cost(vocabulary, &frame) + body + loops.unwrap_or_default()
     }
 }

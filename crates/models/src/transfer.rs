@@ -10,7 +10,8 @@ impl<A: List> Transfer for Composition<A> {
         self.plain().and_then(A::tuned)
     }
 
-    /// Returns the multiplier of the architecture that owns the parameter, or 1 for connections and recurrences.
+    /// Returns the multiplier of the architecture that owns the parameter, or 1 for connections, recurrences and depth
+    /// loops.
     fn rate(&self, name: &str) -> f64 {
         let layer = name.split('.').find_map(|part| part.parse().ok());
         let is_connection = [".connection.", ".ends."]
@@ -22,16 +23,21 @@ impl<A: List> Transfer for Composition<A> {
         }
     }
 
-    /// Requires equal patches, recurrences in both models or in neither, and connections that differ only in initial
-    /// values. The stream can widen only in a plain model, because parameters of connections and recurrences do not
+    /// Requires equal patches, recurrences in both models or in neither, depth loops with the same parameters, and
+    /// connections that differ only in initial values. The stream can widen only in a plain model, because parameters of connections and recurrences do not
     /// widen.
     fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
         let connection = match (&self.connection, &smaller.connection) {
             (Some(this), Some(smaller)) => this.continues(smaller),
             (this, smaller) => this == smaller,
         };
+        let loops = match (&self.loops, &smaller.loops) {
+            (Some(this), Some(smaller)) => this.continues(smaller),
+            (this, smaller) => this == smaller,
+        };
         let differs = [
             ("connection", !connection),
+            ("loops", !loops),
             (
                 "recurrence",
                 self.recurrence.is_some() != smaller.recurrence.is_some(),

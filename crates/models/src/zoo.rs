@@ -94,14 +94,16 @@ macro_rules! zoo {
         #[allow(missing_docs)] // The fields are documented in `Composition`.
         pub enum Written {
             $($(#[doc = $doc])* $name($config),)+
-            /// Any other model: several architectures, a connection, a recurrence or patches.
+            /// Any other model: several architectures, a connection, a recurrence, a depth loop or patches.
             Composed {
                 layers: Vec<$zoo>,
                 #[serde(default)]
                 connection: Option<$crate::PlacedConnection<$connections>>,
                 #[serde(default)]
                 recurrence: Option<$crate::recurrent::RecurrentConfig>,
-                // Omitted if there are none, so the files of language models have no such field.
+                // Omitted if there are none, so the files of other models have no such field.
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                loops: Option<$crate::loops::LoopsConfig>,
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 patches: Option<$crate::vit::Patches>,
             },
@@ -111,8 +113,8 @@ macro_rules! zoo {
             fn from(written: Written) -> Self {
                 match written {
                     $(Written::$name(config) => Self::of(config),)+
-                    Written::Composed { layers, connection, recurrence, patches } => {
-                        Self { layers, connection, recurrence, patches }
+                    Written::Composed { layers, connection, recurrence, loops, patches } => {
+                        Self { layers, connection, recurrence, loops, patches }
                     }
                 }
             }
@@ -123,8 +125,9 @@ macro_rules! zoo {
                 match composition.plain() {
                     $(Some($zoo::$name(config)) => Self::$name(config.clone()),)+
                     None => {
-                        let $crate::Composition { layers, connection, recurrence, patches } = composition;
-                        Self::Composed { layers, connection, recurrence, patches }
+                        let $crate::Composition { layers, connection, recurrence, loops, patches } =
+                            composition;
+                        Self::Composed { layers, connection, recurrence, loops, patches }
                     }
                 }
             }
@@ -190,6 +193,15 @@ macro_rules! zoo {
             fn unembed(&self, x: burn::tensor::Tensor<B, 3>) -> burn::tensor::Tensor<B, 3> {
                 match self {
                     $(Self::$name(embeddings) => embeddings.unembed(x),)+
+                }
+            }
+
+            fn final_norm(
+                &self,
+                x: burn::tensor::Tensor<B, 3>,
+            ) -> burn::tensor::Tensor<B, 3> {
+                match self {
+                    $(Self::$name(embeddings) => embeddings.final_norm(x),)+
                 }
             }
         }

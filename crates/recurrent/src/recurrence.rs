@@ -2,10 +2,10 @@
 
 use std::marker::PhantomData;
 
-use burn::module::{Module, ModuleMapper, Param};
+use burn::module::{Module, Param};
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Ends, Plain, ResidualBlock, Stream, close, open, recompute};
+use residual_zoo_core::{Ends, Plain, ResidualBlock, Stream, autodiff, close, open, recompute};
 
 use crate::streaming::RecurrentCache;
 use crate::{Alpha, Form, RecurrentConfig};
@@ -100,7 +100,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
             ..self.clone()
         };
         let layer = match recompute::is_cut::<B>() {
-            false => layer.map(&mut NoLeaves),
+            false => autodiff::with_identities(layer),
             // A backward pass visits a graph once, so parts may share only leaves.
             true => layer,
         };
@@ -176,21 +176,6 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
     fn apply(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let (tau, ends) = (&self.layers[0], &self.ends[0]);
         close(ends, tau.forward(open(ends, x), None))
-    }
-}
-
-/// Puts an identity operation after each parameter.
-///
-/// When Burn 0.21 merges two graphs, it forgets the first node of one of them (`GraphLocator::merge_two`). A parameter
-/// is the first node of its graph. So after two merges, each use of the parameter merges the whole graph again, and the
-/// time is quadratic in the number of uses. Results of operations are not forgotten.
-struct NoLeaves;
-
-impl<B: Backend> ModuleMapper<B> for NoLeaves {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let x = param.val();
-        let shape = x.shape();
-        Param::initialized(param.id, x.reshape(shape))
     }
 }
 

@@ -65,4 +65,8 @@ impl<B: Backend> Embeddings<B> for ResNetEnds<B> {
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         self.unembedding.forward(x.mean_dim(1))
     }
+
+    fn final_norm(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        x
+    }
 }

@@ -111,7 +111,8 @@ fn training_normalises_by_the_batch_and_notes_its_statistics() {
         TensorData::new(vec![1f32, 10., 3., 20., 5., 30., 7., 60.], [2, 1, 2, 2]),
         &device,
     );
-    let (y, mut recording) = recompute::record(None, None, || norm.forward(x.clone()));
+    let (y, mut recording) =
+        recompute::record(Default::default(), None, || norm.forward(x.clone()));
     let channel = |i| numbers::<B, 4>(y.clone().narrow(3, i, 1));
     for i in 0..2 {
         let values = channel(i);
@@ -142,7 +143,7 @@ fn outside_of_training_and_when_frozen_the_running_statistics_normalise() {
         let mut norm = BatchNorm::<B>::new(1, 0.0, 0.1, frozen, &device);
         norm.running_mean = norm.running_mean.map(|x| x + 3.0);
         norm.running_var = norm.running_var.map(|x| x * 4.0);
-        let (y, _) = recompute::record::<B, _>(None, None, || {
+        let (y, _) = recompute::record::<B, _>(Default::default(), None, || {
             norm.forward(Tensor::from_floats([[[[1.0], [7.0]]]], &device))
         });
         numbers(y)
@@ -161,7 +162,7 @@ fn a_pass_with_recomputed_activations_has_the_same_statistics_once() {
     let targets = Tensor::from_data([[1], [0], [4]], &device);
     let passes = [None, Some(Recompute::Layers), Some(Recompute::Every(2))].map(|cut| {
         let pass = || model.forward(x.clone());
-        let (logits, mut recording) = recompute::record::<B, _>(None, cut, pass);
+        let (logits, mut recording) = recompute::record::<B, _>(Default::default(), cut, pass);
         let noted = recording.take_statistics();
         // A stem and eight convolutions.
         assert_eq!(noted.len(), 2 * 9, "{cut:?}");

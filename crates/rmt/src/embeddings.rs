@@ -97,4 +97,8 @@ impl<B: Backend> Embeddings<B> for RmtEmbeddings<B> {
         let x_u = scaled(x_u, self.multipliers[1]);
         project(x_u, self.unembedding.weight.val())
     }
+
+    fn final_norm(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.norm.forward(x)
+    }
 }

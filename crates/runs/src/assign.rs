@@ -57,6 +57,7 @@ impl<M: ModelConfig> RunConfig<M> {
         if [
             "model.connection",
             "model.recurrence",
+            "model.loops",
             "model.patches",
             "model.layers",
         ]

@@ -68,7 +68,7 @@ pub(crate) const NAMES: &str = "fields have names, as in `Name(field: 1)`";
 /// A hint for a field that only compositions have.
 pub(crate) fn of_composition(field: &str) -> &'static str {
     match field {
-        "connection" | "recurrence" | "patches" => {
+        "connection" | "recurrence" | "loops" | "patches" => {
             "; a composition has it: `model: Composed(layers: [ARCHITECTURE(…)], connection: …)`"
         }
         _ => "",

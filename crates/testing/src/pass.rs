@@ -4,6 +4,7 @@ use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, TensorData, backend::AutodiffBackend};
 use residual_zoo::core::ops::loss::Loss;
+use residual_zoo::core::recompute::Seeds;
 use residual_zoo::core::{
     Input, LanguageModel, ModelConfig, Vocabulary, params, recompute, statistics,
 };
@@ -86,7 +87,8 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
         2 => Input::Ids(Tensor::from_data(inputs, device)),
         _ => Input::Images(Tensor::from_data(inputs, device)),
     };
-    let (logits, mut recording) = recompute::record(None, None, || model.forward(inputs));
+    let (logits, mut recording) =
+        recompute::record(Seeds::default(), None, || model.forward(inputs));
     let statistics = recording.take_statistics();
     let targets = Tensor::<B, 2, Int>::from_data(targets, device);
     let loss = Loss::new(logits.clone(), targets).cross_entropy;

@@ -8,6 +8,7 @@ use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::core::{Activation, Vocabulary};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
+use residual_zoo::loops::starting_from;
 use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
 use residual_zoo::rmt::{NormKind, Positions, RmtConfig};
 use residual_zoo::tokenformer::{Normalization, Position, Tau, TokenFormerConfig};
@@ -17,6 +18,7 @@ use serde_json::{Map, Value};
 use crate::pass::{Outcome, Values, run};
 use crate::root;
 
+mod loops;
 mod modern;
 pub mod reuse;
 mod streams;
@@ -38,6 +40,8 @@ pub struct Case {
     pub targets: TensorData,
     /// Logits `[batch, time, vocab]`, or `[batch, 1, classes]`.
     pub logits: TensorData,
+    /// The state before the first loop `[batch, time, width]`, in place of a random one.
+    pub state: Option<TensorData>,
     /// Other results, such as the logits of the model before growing, by their names in the file.
     pub results: BTreeMap<String, TensorData>,
     /// Entries of the reference's config that do not describe the model, such as its growth.
@@ -86,14 +90,20 @@ impl Case {
         device: &B::Device,
     ) -> Outcome {
         let (inputs, targets) = (self.inputs.clone(), self.targets.clone());
-        run::<B, Zoo>(
-            config,
-            self.vocabulary,
-            weights.clone(),
-            inputs,
-            targets,
-            device,
-        )
+        let pass = || {
+            run::<B, Zoo>(
+                config,
+                self.vocabulary,
+                weights.clone(),
+                inputs,
+                targets,
+                device,
+            )
+        };
+        match &self.state {
+            Some(state) => starting_from(state.clone(), pass),
+            None => pass(),
+        }
     }
 
     fn read(path: &Path) -> Result<Self, String> {
@@ -134,6 +144,7 @@ impl Case {
             targets.shape = vec![batch, 1].into();
         }
         let loss = Values::from(take("loss")?).data[0];
+        let state = take("state").ok();
         let results = ["base_logits", "base_logits_b", "step_logits"];
         let results = results
             .into_iter()
@@ -156,6 +167,7 @@ impl Case {
             inputs,
             targets,
             logits,
+            state,
             results,
             about,
             loss,
@@ -183,6 +195,7 @@ pub fn model(mut keys: Keys) -> Result<(Zoo, Vocabulary, Translate), String> {
     let (zoo, translate): (Zoo, Translate) = match arch.as_str() {
         "gpt2" => (Zoo::of(gpt2(&mut keys)?), Box::new(rename(gpt2_name, same))),
         "laurel" => laurel(&mut keys)?,
+        "loops" => loops::model(&mut keys)?,
         "modern" => modern::model(&mut keys)?,
         "recurrent" => {
             let zoo = Zoo::of(gpt2(&mut keys)?).recurrent(recurrence(&mut keys)?);

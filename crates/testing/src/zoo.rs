@@ -3,7 +3,8 @@
 use residual_zoo::core::{ImageSize, NormPlaces, Rotary};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
-use residual_zoo::llama::{CanonConfig, Gate, LlamaConfig, QkNorm};
+use residual_zoo::llama::{Biases, CanonConfig, Gate, LlamaConfig, QkNorm};
+use residual_zoo::loops::{Inject, LoopOrder, LoopStart, LoopsConfig, Times, Timestep};
 use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
 use residual_zoo::resnet::{BlockKind, ResNetConfig, ShortcutKind, Stem};
 use residual_zoo::rmt::RmtConfig;
@@ -127,6 +128,45 @@ pub fn recurrence(block: usize, form: Form) -> RecurrentConfig {
         alpha: Alpha::Trainable(0.5),
         form,
     }
+}
+
+/// A modern decoder with four layers, as Huginn uses them.
+pub fn huginn() -> Zoo {
+    let of = LlamaConfig {
+        n_layer: 4,
+        n_head: 4,
+        width: WIDTH,
+        d_ff: Some(52),
+        context: 64,
+        norm_places: NormPlaces::Sandwich,
+        bias: Biases::Qk,
+        scaled_embedding: true,
+        tied: true,
+        ..LlamaConfig::default()
+    };
+    Zoo::of(of).looped(LoopsConfig {
+        prelude: 1,
+        coda: 1,
+        times: Times::Drawn { mean: 3 },
+        backward: None,
+        ..LoopsConfig::huginn()
+    })
+}
+
+/// A GPT-2 with `n_layer` layers.
+fn gpt2_of(n_layer: usize) -> Zoo {
+    Zoo::of(Gpt2Config {
+        n_layer,
+        n_head: 4,
+        width: WIDTH,
+        context: 64,
+        ..Gpt2Config::default()
+    })
+}
+
+/// A loop over all layers but the first `prelude` ones.
+fn after(prelude: usize, loops: LoopsConfig) -> LoopsConfig {
+    LoopsConfig { prelude, ..loops }
 }
 
 /// A model of each architecture, with its name.
@@ -441,6 +481,60 @@ pub fn compositions() -> Vec<(&'static str, Zoo)> {
             in_turn([tokenformer(), rmt()])
                 .per_layer(LaurelConfig::lr(3))
                 .recurrent(recurrence(8, Form::Paper)),
+        ),
+    ]
+}
+
+/// Depth loops over the layers of several architectures, with and without connections, with their descriptions.
+pub fn loops() -> Vec<(&'static str, Zoo)> {
+    vec![
+        ("Huginn", huginn()),
+        (
+            "Universal Transformer",
+            llama().looped(LoopsConfig::universal(3)),
+        ),
+        (
+            "looped RMT, each layer by itself",
+            rmt().looped(LoopsConfig {
+                order: LoopOrder::Repeat,
+                inject: Inject::Linear,
+                norm: true,
+                ..LoopsConfig::default()
+            }),
+        ),
+        (
+            "looped layers of RMT and GPT-2 in turn, with a vector for each loop",
+            in_turn([rmt(), gpt2()]).looped(LoopsConfig {
+                timestep: Timestep::Learned,
+                ..LoopsConfig::looped(3)
+            }),
+        ),
+        (
+            "looped LAuReL around TokenFormer",
+            tokenformer()
+                .per_sublayer(LaurelConfig::rw_lr_pa(2, 3))
+                .looped(after(1, LoopsConfig::looped(2))),
+        ),
+        (
+            "hyper in a loop",
+            gpt2_of(4).per_sublayer(hyper(2, true)).looped(LoopsConfig {
+                coda: 1,
+                start: LoopStart::Random(0.5),
+                ..after(1, LoopsConfig::looped(2))
+            }),
+        ),
+        (
+            "DeepNorm in a loop",
+            gpt2_of(3)
+                .per_sublayer(DeepNormConfig::default())
+                .looped(after(1, LoopsConfig::looped(2))),
+        ),
+        (
+            "mHC in a loop over each layer by itself",
+            gpt2().per_sublayer(mhc(MhcForm::Code)).looped(LoopsConfig {
+                order: LoopOrder::Repeat,
+                ..LoopsConfig::default()
+            }),
         ),
     ]
 }

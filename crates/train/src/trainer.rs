@@ -10,7 +10,7 @@ use residual_zoo_core::ops::{
     loss::{self, Loss},
 };
 use residual_zoo_core::params::ImportError;
-use residual_zoo_core::recompute::{self, Recording};
+use residual_zoo_core::recompute::{self, Recording, Seeds};
 use residual_zoo_core::statistics::{self, Statistic};
 use residual_zoo_core::{
     Input, LanguageModel, ModelConfig, Precision, Tensors, Vocabulary, autodiff, params,
@@ -323,18 +323,21 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     /// Computes the loss of a micro-batch. The recording is for [`backward`](Self::backward).
     pub fn forward(&self, batch: DeviceBatch<B>, micro: usize) -> (Loss<B>, Recording<B>) {
         let train = &self.config.train;
-        let has_dropout = self.config.model.shape().dropout > 0.0;
-        let seed = has_dropout.then(|| {
-            let at = [DROPOUT, self.progress.step as u64, micro as u64];
-            derive_seed(train.seed, &at)
-        });
+        let step = self.progress.step as u64;
+        let seeds = Seeds {
+            device: self.config.model.draws().then(|| {
+                let at = [DROPOUT, step, micro as u64];
+                derive_seed(train.seed, &at)
+            }),
+            step: Some(derive_seed(train.seed, &[CHOICES, step])),
+        };
         let DeviceBatch {
             inputs,
             targets,
             mixed,
         } = batch;
         let pass = || self.model().forward(inputs);
-        let pass = || recompute::record(seed, train.recompute, pass);
+        let pass = || recompute::record(seeds, train.recompute, pass);
         let (logits, recording) = train.precision.unwrap_or_default().during(pass);
         let epsilon = train.label_smoothing;
         let loss = match mixed {
@@ -557,3 +560,4 @@ pub(crate) fn read<B: Backend>(x: &Tensor<B, 1>) -> f64 {
 const INIT: u64 = 0;
 const DROPOUT: u64 = 1;
 pub(crate) const SAMPLE: u64 = 2;
+const CHOICES: u64 = 3;

@@ -212,4 +212,8 @@ impl<B: Backend> Embeddings<B> for PatchEmbeddings<B> {
         let pooled = self.norm.forward(pooled) * self.output_scale;
         self.unembedding.forward(pooled)
     }
+
+    fn final_norm(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.norm.forward(x)
+    }
 }

@@ -219,29 +219,36 @@ pub fn standardise<B: Backend, const D: usize>(x: Tensor<B, D>, eps: f64) -> Ten
     x / (variance + eps).sqrt()
 }
 
-/// The places of norms around a branch f.
+/// The places of norms around a branch f, which is g with its norms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NormPlaces {
-    /// f(norm(x)) (GPT-2, Llama).
+    /// x + g(norm(x)) (GPT-2, Llama).
     #[default]
     Before,
-    /// norm(f(x)) (OLMo 2).
+    /// x + norm(g(x)) (OLMo 2).
     Behind,
-    /// norm(f(norm(x))) (Gemma 2; Kim et al., "Peri-LN", 2025).
+    /// x + norm(g(norm(x))) (Gemma 2; Kim et al., "Peri-LN", 2025).
     Both,
+    /// norm(x + g(norm(x))) (Geiping et al., Huginn, 2025).
+    Sandwich,
+    /// norm(x + g(x)) (Vaswani et al., "Attention is all you need", 2017).
+    Original,
 }
 
-/// The norms around a branch.
+/// The norms around a branch f, which is g with its norms. With a norm of the sum, f(x) = norm(x + g(…)) − x, so that
+/// x + f(x) is the norm of the sum.
 #[derive(Module, Debug)]
 pub struct Norms<B: Backend> {
     before: Norm<B>,
     behind: Norm<B>,
+    of_sum: bool,
 }
 
 impl NormPlaces {
-    /// Whether a norm is before a branch, and whether one is behind it.
+    /// Whether a norm is before g, and whether one is behind g or the sum.
     fn here(self, pre_norm: bool) -> [bool; 2] {
-        [self != Self::Behind && pre_norm, self != Self::Before]
+        let before = !matches!(self, Self::Behind | Self::Original);
+        [before && pre_norm, self != Self::Before]
     }
 
     /// The cost of the norms around a branch on a stream of `width` features. Without `pre_norm`, no norm is before the
@@ -264,18 +271,42 @@ impl NormPlaces {
             true => norm.build(width, device),
             false => Norm::identity(),
         });
-        Norms { before, behind }
+        Norms {
+            before,
+            behind,
+            of_sum: matches!(self, Self::Sandwich | Self::Original),
+        }
     }
 }
 
 impl<B: Backend> Norms<B> {
-    /// The norm before f.
+    /// The norm before g, `[batch, time, width]`.
     pub fn before(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         self.before.forward(x)
     }
 
-    /// The norm behind f.
+    /// The norm behind g, of y `[batch, time, width]`. Returns y if the norm is of the sum.
     pub fn behind(&self, y: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.behind.forward(y)
+        match self.of_sum {
+            true => y,
+            false => self.behind.forward(y),
+        }
+    }
+
+    /// x + f(x) of the result y of [`behind`](Self::behind), after dropout.
+    pub fn sum(&self, x: Tensor<B, 3>, y: Tensor<B, 3>) -> Tensor<B, 3> {
+        let sum = widen(y) + x;
+        match self.of_sum {
+            true => self.behind.forward(sum),
+            false => sum,
+        }
+    }
+
+    /// f(x) of the result y of [`behind`](Self::behind), after dropout.
+    pub fn branch(&self, x: Tensor<B, 3>, y: Tensor<B, 3>) -> Tensor<B, 3> {
+        match self.of_sum {
+            true => self.sum(x.clone(), y) - x,
+            false => y,
+        }
     }
 }

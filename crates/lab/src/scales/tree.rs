@@ -9,9 +9,9 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use super::Wrong;
 
 /// The name of a composition, and the fields of the composition itself.
-pub(super) const COMPOSITION: (&str, [&str; 4]) = (
+pub(super) const COMPOSITION: (&str, [&str; 5]) = (
     "Composed",
-    ["layers", "connection", "recurrence", "patches"],
+    ["layers", "connection", "recurrence", "loops", "patches"],
 );
 
 /// A value. All text is a slice of the file, without surrounding space and comments.

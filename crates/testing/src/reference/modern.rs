@@ -62,6 +62,8 @@ fn config(keys: &mut Keys) -> Result<LlamaConfig, String> {
         ("pre", NormPlaces::Before),
         ("post", NormPlaces::Behind),
         ("both", NormPlaces::Both),
+        ("sandwich", NormPlaces::Sandwich),
+        ("original", NormPlaces::Original),
     ];
     let activations = [
         ("silu", Activation::Silu),
