@@ -123,7 +123,7 @@ pub struct LlamaConfig {
     pub scaled_embedding: bool,
     /// Whether x_0 is normalised, without a factor (nanochat).
     pub normed_embedding: bool,
-    /// Whether the unembedding is the token table.
+    /// Whether the unembedding is the token table. Images have no such table.
     pub tied: bool,
     /// Gated attention.
     pub gate: Option<Gate>,
