@@ -425,4 +425,17 @@ impl Architecture for LlamaConfig {
     }
 }
 
-impl Transfer for LlamaConfig {}
+impl Transfer for LlamaConfig {
+    /// Requires the same design of the norms, because the designs store γ in different ways.
+    fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
+        let (to, from) = (self.norm, smaller.norm);
+        if to == from {
+            return Ok(());
+        }
+        let problem = format!(
+            "is {to:?}, but the first weights were trained with {from:?}, which stores the factors γ of norms in \
+             another way; set it to {from:?}"
+        );
+        Err(ConfigError::new("model.norm", problem))
+    }
+}
