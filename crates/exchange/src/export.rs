@@ -245,7 +245,11 @@ impl Files {
     ) -> Result<(), Error> {
         let write = |name: &str, text: &str| disk::write(&directory.join(name), text.as_bytes());
         let [begin, end] = ends(run);
-        let generation = json!({ "bos_token_id": begin, "eos_token_id": end, "use_cache": self.module.is_none() });
+        let mut generation = json!({ "bos_token_id": begin, "eos_token_id": end, "use_cache": self.module.is_none() });
+        if let more @ [_, ..] = run.tokenizer.more_ends() {
+            let all: Vec<u32> = end.into_iter().chain(more.iter().copied()).collect();
+            generation["eos_token_id"] = json!(all);
+        }
         let mut tokenizer = json!({
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": run.config.model.shape().context,
