@@ -278,7 +278,10 @@ fn weights_that_are_not_finite_are_refused() {
     let end = bytes.len();
     bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
     fs::write(&file, bytes).unwrap();
-    refused(&out, &["model.safetensors", "not finite"]);
+    refused(
+        &out,
+        &["model.safetensors", "numbers in transformer.", "not finite"],
+    );
     fs::remove_file(&file).unwrap();
     fs::create_dir(&file).unwrap();
     refused(&out, &["model.safetensors", "is a directory; give a file"]);
