@@ -1,4 +1,4 @@
-//! The config of the modern decoder.
+//! The config of Llama (the modern decoder).
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
@@ -66,8 +66,8 @@ impl Default for CanonConfig {
     }
 }
 
-/// The config of the modern decoder. Fields that a file leaves out have the values of [`Default`]: Llama 2 at the size
-/// of GPT-2 small.
+/// The config of Llama (the modern decoder). Fields that a file leaves out have the values of [`Default`]: Llama 2 at
+/// the size of GPT-2 small.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LlamaConfig {
