@@ -63,12 +63,13 @@ pub(super) struct Passes {
 
 impl Passes {
     /// Measures the copies of a model that reads `together` sequences of up to `time` tokens. Returns `None` if the
-    /// copies cannot be built, or if the user stops the program.
+    /// copies cannot be built or may not fit into the `available` bytes, or if the user stops the program.
     pub(super) fn measure<C: ModelConfig>(
         config: &RunConfig<C>,
         vocabulary: Vocabulary,
         (kind, gpu): (BackendKind, Option<usize>),
         (together, time, reading): (usize, usize, Reading),
+        available: f64,
     ) -> Option<Self> {
         let model = &config.model;
         let whole_pass = model.revises() && reading == Reading::Evaluation;
@@ -90,6 +91,11 @@ impl Passes {
         let tokens = 1 << tokens.ilog2();
         let longest = time.min(tokens);
         let few = (tokens / longest).clamp(1, together);
+        let layers = [n_layer.min(2 * unit), unit];
+        // Such a copy is not built: it could end the program.
+        if size_of_copy(model, small, layers, 2 * few * longest)? > available {
+            return None;
+        }
         let part = |of: usize| (few, (longest / of).max(1));
         // The deeper copy comes first: memory that threads then keep is part of all passes.
         let two = match n_layer > unit {
@@ -180,6 +186,21 @@ impl Passes {
         };
         whole + slope * (t - 1.0).max(0.0)
     }
+}
+
+/// Estimates the bytes of a copy with `n_layer` layers that reads `tokens` tokens: its weights, and the features of
+/// `unit` layers.
+fn size_of_copy<C: ModelConfig>(
+    model: &C,
+    vocabulary: Vocabulary,
+    [n_layer, unit]: [usize; 2],
+    tokens: usize,
+) -> Option<f64> {
+    let params = |layers| Some(with_depth(model, layers).ok()?.0.cost(vocabulary).params);
+    let width = model.shape().width.max(1);
+    // A matrix product has as many features as parameters for each of its inputs.
+    let features = params(unit)?.other / width + width * model.copies();
+    Some(4.0 * params(n_layer)?.total() as f64 + 4.0 * tokens as f64 * features as f64)
 }
 
 /// Bytes of a pass over some sequences.

@@ -87,7 +87,7 @@ pub fn check_reading<C: ModelConfig>(
     let needed = match is_text {
         true => {
             let sizes = (together, time, reading);
-            let passes = Passes::measure(config, vocabulary, (kind, gpu), sizes);
+            let passes = Passes::measure(config, vocabulary, (kind, gpu), sizes, available);
             passes.map(|passes| passes.needed(together, time, reading))
         }
         false => of_images(config, vocabulary, (kind, gpu), together),
