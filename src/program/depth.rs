@@ -32,7 +32,8 @@ pub struct DepthArgs {
     /// Draw the shares instead of the weights: the projections of w_ij f_j on h_i. The table and .csv have both
     #[arg(long)]
     shares: bool,
-    /// The file of the map: .svg, .html or .csv [default: depth.svg; depth.html for a model with several streams]
+    /// The file of the map: .svg, .html or .csv [default: depth.svg; depth.html if there are several maps, as for a
+    /// recurrence, which has one for each window of each layer]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]

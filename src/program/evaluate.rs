@@ -8,14 +8,17 @@ use residual_zoo::cli::{self, CheckpointArgs, DataArgs, PlaceArgs};
 use residual_zoo::core::{ConfigError, ModelConfig as _};
 use residual_zoo::data::Source;
 use residual_zoo::drive::{
-    Error as DriveError, IMAGES_REPORT, Reading, Use, available_memory, check_reading, check_size,
-    open_corpus,
+    Error as DriveError, IMAGES_REPORT, Reading, Sequences, Use, available_memory, check_reading,
+    check_size, open_corpus,
 };
-use residual_zoo::evaluate::{Error as EvaluateError, Options as Evaluation, Task};
+use residual_zoo::evaluate::{
+    Error as EvaluateError, Options as Evaluation, Task, longest, most_tokens,
+};
 use residual_zoo::lab::Error;
 use residual_zoo::report::sig;
+use residual_zoo::train::Interrupter;
 use residual_zoo::{Run, experiment};
-use residual_zoo_system::counted;
+use residual_zoo_system::{Blame as _, counted};
 
 use super::{LoopsArgs, name_of_run, note_edited, or_force};
 
@@ -111,7 +114,6 @@ pub fn evaluate(options: EvaluateArgs) -> anyhow::Result<()> {
             return Err(ConfigError::new("--task", problem).into());
         }
     }
-    options.check_memory(&run, options.batch, (place.kind, place.gpu))?;
     let context = run.config.model.shape().context;
     if let Some(stride) = options.stride.filter(|stride| *stride > context) {
         let problem = format!(
@@ -120,13 +122,14 @@ pub fn evaluate(options: EvaluateArgs) -> anyhow::Result<()> {
         );
         return Err(ConfigError::new("--stride", problem).into());
     }
+    let stop = cli::stop_on_signal()?;
+    options.check_texts(&run, &tasks, (place.kind, place.gpu), &stop)?;
     let directory = options.directory()?;
     let evaluation = Evaluation {
         directory: directory.clone(),
         batch: options.batch,
         stride: options.stride,
     };
-    let stop = cli::stop_on_signal()?;
     let all = experiment::evaluate(&run, &tasks, &evaluation, place, &stop)?;
     if let Some(task) = all.first() {
         cli::print(&format!("{}{place}", run.describe(&task.checkpoint)))?;
@@ -181,11 +184,40 @@ impl EvaluateArgs {
         }
     }
 
-    /// Refuses a model, or `rows` of its sequences or images at once, that this machine cannot hold.
+    /// Refuses a model, or a batch of requests of `tasks`, that this machine cannot hold.
+    fn check_texts(
+        &self,
+        run: &Run,
+        tasks: &[Task],
+        device: (BackendKind, Option<usize>),
+        stop: &Interrupter,
+    ) -> Result<(), DriveError> {
+        if self.force {
+            return Ok(());
+        }
+        let context = run.config.model.shape().context;
+        let bound = most_tokens(tasks, context)?;
+        let checked = self.check_memory(run, (self.batch, bound), device);
+        match checked {
+            Err(error) if !error.is_stop() => {
+                // Most tokens have several bytes, so the longest request may be shorter. Counting its tokens takes time.
+                let sizes = (context, self.stride.unwrap_or(context));
+                let goes_on = || !stop.should_stop();
+                match longest(tasks, &run.tokenizer, sizes, goes_on)? {
+                    found if found < bound => self.check_memory(run, (self.batch, found), device),
+                    _ => Err(error),
+                }
+            }
+            checked => checked,
+        }
+    }
+
+    /// Refuses a model, or `rows` of its sequences of `time` tokens or of its images at once, that this machine cannot
+    /// hold.
     fn check_memory(
         &self,
         run: &Run,
-        rows: usize,
+        (rows, time): (usize, usize),
         device: (BackendKind, Option<usize>),
     ) -> Result<(), DriveError> {
         if self.force {
@@ -193,8 +225,14 @@ impl EvaluateArgs {
         }
         let (config, vocabulary) = (&run.config, run.vocabulary());
         check_size(config, vocabulary, device, Use::Load).map_err(or_force)?;
-        let reading = ("--batch", rows, Reading::Evaluation);
-        check_reading(config, vocabulary, device, reading, available_memory()).map_err(or_force)
+        let sequences = Sequences {
+            option: ("--batch", rows),
+            remedy: "give a smaller number",
+            rows,
+            time,
+            reading: Reading::Evaluation,
+        };
+        check_reading(config, vocabulary, device, sequences, available_memory()).map_err(or_force)
     }
 }
 
@@ -224,7 +262,8 @@ fn images(run: &Run, options: &EvaluateArgs) -> anyhow::Result<()> {
     let stop = cli::stop_on_signal()?;
     let corpus = open_corpus(&data, &stop)?;
     let count = corpus.valid.images(1).map_or(0, |images| images.len());
-    options.check_memory(run, options.batch.min(count), (place.kind, place.gpu))?;
+    let rows = options.batch.min(count);
+    options.check_memory(run, (rows, 1), (place.kind, place.gpu))?;
     let directory = options.directory()?;
     let how = (options.batch, &stop);
     let found = match experiment::classify(run, &corpus, &directory, how, place) {

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use residual_zoo::ModelConfig;
+use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, CheckpointArgs, PlaceArgs};
-use residual_zoo::core::ConfigError;
-use residual_zoo::drive::{Use, check_size};
+use residual_zoo::core::{ConfigError, ModelConfig as _};
+use residual_zoo::drive::{Reading, Sequences, Use, available_memory, check_reading, check_size};
 use residual_zoo::runs::generate::Sampling;
+use residual_zoo::runs::{Run, TOGETHER};
 
 use super::{LoopsArgs, note_edited, or_force};
 
@@ -46,7 +48,7 @@ pub struct GenerateArgs {
     /// [default: from all]
     #[arg(long, value_name = "P", value_parser = cli::parsed::<f64>("a number"))]
     top_p: Option<f64>,
-    /// Load the model even if this machine's memory cannot hold it
+    /// Go on even if this machine's memory cannot hold the model or the texts
     #[arg(long)]
     force: bool,
     /// Seed of the draws; the same seed gives the same texts
@@ -99,14 +101,9 @@ pub fn generate(options: GenerateArgs) -> anyhow::Result<()> {
     let mut run = options.checkpoint.open::<ModelConfig>(&options.run)?;
     note_edited(run.directory());
     options.loops.apply(&mut run)?;
+    run.must_be_text()?;
     if !options.force {
-        let checked = check_size(
-            &run.config,
-            run.vocabulary(),
-            (place.kind, place.gpu),
-            Use::Load,
-        );
-        checked.map_err(or_force)?;
+        options.check_memory(&run, texts, (place.kind, place.gpu))?;
     }
     residual_zoo::experiment::generate(
         run,
@@ -116,4 +113,39 @@ pub fn generate(options: GenerateArgs) -> anyhow::Result<()> {
         place,
     )?;
     Ok(())
+}
+
+impl GenerateArgs {
+    /// Refuses a model, or texts of the wanted length, that this machine cannot hold.
+    fn check_memory(
+        &self,
+        run: &Run<ModelConfig>,
+        texts: usize,
+        device: (BackendKind, Option<usize>),
+    ) -> anyhow::Result<()> {
+        let (config, vocabulary) = (&run.config, run.vocabulary());
+        check_size(config, vocabulary, device, Use::Load).map_err(or_force)?;
+        let context = config.model.shape().context;
+        let mut prompt = 1;
+        for text in &self.prompt {
+            prompt = prompt.max(run.tokenizer.encode(text)?.len());
+        }
+        let prompt = prompt.min(context);
+        let time = prompt.saturating_add(self.tokens);
+        let sequences = Sequences {
+            option: ("--tokens", self.tokens),
+            remedy: "generate fewer tokens, or fewer texts at once",
+            rows: texts.min(TOGETHER),
+            time,
+            reading: Reading::Generation {
+                // A text that fills the context is read again from its newest half.
+                read: match time > context {
+                    true => prompt.max(context.div_ceil(2)),
+                    false => prompt,
+                },
+            },
+        };
+        let checked = check_reading(config, vocabulary, device, sequences, available_memory());
+        Ok(checked.map_err(or_force)?)
+    }
 }

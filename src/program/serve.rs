@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use clap::Args;
 use residual_zoo::cli::{self, CheckpointArgs, PlaceArgs};
-use residual_zoo::core::ConfigError;
+use residual_zoo::core::{ConfigError, ModelConfig as _};
 use residual_zoo::data::check_is_file;
-use residual_zoo::drive::{Reading, Use, available_memory, check_reading, check_size};
+use residual_zoo::drive::{Reading, Sequences, Use, available_memory, check_reading, check_size};
 use residual_zoo::experiment;
 use residual_zoo::runs::{Error as RunError, checkpoint};
 use residual_zoo::serve::Options as Serving;
@@ -80,13 +80,21 @@ pub fn serve(options: ServeArgs) -> anyhow::Result<()> {
             Use::Load,
         );
         checked.map_err(or_force)?;
-        let reading = ("--batch", options.batch as usize, Reading::Serving);
+        let rows = options.batch as usize;
+        let sequences = Sequences {
+            option: ("--batch", rows),
+            remedy: "give a smaller number",
+            rows,
+            // A prompt may fill the context.
+            time: run.config.model.shape().context,
+            reading: Reading::Serving,
+        };
         let available = available_memory();
         let checked = check_reading(
             &run.config,
             run.vocabulary(),
             (place.kind, place.gpu),
-            reading,
+            sequences,
             available,
         );
         checked.map_err(or_force)?;

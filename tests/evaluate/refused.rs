@@ -180,6 +180,26 @@ fn a_batch_that_does_not_fit_into_memory_is_refused() {
     ok(&mut evaluate("100000", &["--force"]));
 }
 
+/// The memory check of an evaluation counts the longest request, not the context.
+#[test]
+fn the_longest_request_is_known_before_the_model_is_loaded() {
+    use residual_zoo::evaluate::{longest, most_tokens};
+    let place = Place::new();
+    let file = place.path("text.txt");
+    fs::write(&file, "é".repeat(20)).unwrap();
+    let tasks = [Task::read(&file.display().to_string(), None).unwrap()];
+    let chars = Tokenizer::train(&TokenizerConfig::Chars, &["é"]).unwrap();
+    // A token before the text, and 20 of the text, of which the last is only predicted.
+    let exact = |context| longest(&tasks, &chars, (context, context), || true).unwrap();
+    assert_eq!(exact(1000), 20);
+    assert_eq!(exact(8), 8);
+    // Without a tokenizer, every byte counts.
+    assert_eq!(most_tokens(&tasks, 1000).unwrap(), 41);
+    assert_eq!(most_tokens(&tasks, 8).unwrap(), 8);
+    let stopped = longest(&tasks, &chars, (8, 8), || false);
+    assert!(matches!(stopped, Err(Error::Stopped)));
+}
+
 #[cfg(unix)]
 #[test]
 fn a_pipe_in_place_of_samples_is_refused() {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 
 use residual_zoo::Run;
 use residual_zoo::data::Tokenizer;
@@ -137,6 +138,53 @@ fn an_export_replaces_neither_links_nor_the_current_directory() {
 }
 
 #[test]
+fn weights_of_another_config_are_not_exported() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, out) = (folder.path().join("run"), folder.path().join("out"));
+    write_run(&zoo::gpt2(), &tokenizer(), &run);
+    let mut run = Run::open(&run).unwrap();
+    let trained = run.config.clone();
+    for (edited, says) in [
+        ("model.context=32", "but the model needs"),
+        ("model.n_layer=1", "this model has no parameter"),
+        ("model.n_layer=9", "is missing"),
+    ] {
+        run.config = trained.clone().set(&[edited.into()]).unwrap();
+        let error = export(&run, &out, &ExportOptions::default()).err();
+        let error = error.unwrap_or_else(|| panic!("{edited}")).to_string();
+        assert!(error.contains(says), "{edited}: {error}");
+        assert!(!out.exists());
+        if edited != "model.n_layer=9" {
+            // The error of all commands that read the model. They refuse a larger one before they read it.
+            let read = run.model::<burn::backend::Flex>(&Default::default());
+            assert_eq!(read.err().unwrap().to_string(), error);
+        }
+    }
+}
+
+#[test]
+fn of_several_exports_to_one_place_one_succeeds_and_the_others_say_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, out) = (folder.path().join("run"), folder.path().join("out"));
+    write_run(&zoo::gpt2(), &tokenizer(), &run);
+    let exports = [(); 4].map(|()| {
+        let mut export = command("export");
+        export.arg(&run).args(["--to", "hf"]).arg(&out);
+        let export = export.stderr(Stdio::piped()).stdout(Stdio::null());
+        export.spawn().unwrap()
+    });
+    let ended = exports.map(|export| export.wait_with_output().unwrap());
+    let failed = ended.iter().filter(|ended| !ended.status.success());
+    let said = failed.map(|ended| String::from_utf8_lossy(&ended.stderr).into_owned());
+    let said: Vec<String> = said.collect();
+    assert_eq!(said.len(), 3, "{said:?}");
+    for said in said {
+        assert!(said.contains("give another"), "{said}");
+    }
+    import(&out, &ImportOptions::default()).unwrap();
+}
+
+#[test]
 fn settings_that_the_zoo_does_not_have_are_named() {
     for (from, to, says) in [
         ("\"gelu_new\"", "\"mish\"", ["activation_function", "mish"]),
@@ -230,7 +278,10 @@ fn weights_that_are_not_finite_are_refused() {
     let end = bytes.len();
     bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
     fs::write(&file, bytes).unwrap();
-    refused(&out, &["model.safetensors", "not finite"]);
+    refused(
+        &out,
+        &["model.safetensors", "numbers in transformer.", "not finite"],
+    );
     fs::remove_file(&file).unwrap();
     fs::create_dir(&file).unwrap();
     refused(&out, &["model.safetensors", "is a directory; give a file"]);

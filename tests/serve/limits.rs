@@ -1,10 +1,16 @@
 //! Many clients, slow clients, and clients that go away.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use residual_zoo_testing::zoo;
+use burn::backend::Flex;
+use residual_zoo::core::ModelConfig as _;
+use residual_zoo::serve::{Bound, Options, serve};
+use residual_zoo::{ModelConfig, Run};
+use residual_zoo_testing::program::Scratch;
+use residual_zoo_testing::{runs, zoo};
 use serde_json::json;
 
 use super::{Served, bytes, memory};
@@ -578,4 +584,48 @@ fn who_sends_much_sees_why_it_is_refused() {
             String::from_utf8_lossy(&answer)
         );
     }
+}
+
+/// A server that can no longer compute must not go on to accept requests.
+#[test]
+fn a_server_ends_when_its_model_panics() {
+    let scratch = Scratch::new();
+    let path = scratch.path("model");
+    runs::untrained(&zoo::gpt2(), &bytes(), &path);
+    let run = Run::open(&path).unwrap();
+    // A model with a shorter context than the run panics on a long prompt.
+    let shorter = run.config.clone();
+    let shorter = shorter.set(&["model.context=8".into()]).unwrap();
+    let device = Default::default();
+    let model = shorter
+        .model
+        .build::<Flex>(run.vocabulary(), &device)
+        .unwrap();
+    let options = Options {
+        host: Ipv4Addr::LOCALHOST.into(),
+        port: 0,
+        key: None,
+        name: "model".into(),
+        batch: 4,
+        queue: 8,
+        max_tokens: 8,
+        grace: Duration::from_secs(600),
+    };
+    let bound = Bound::new(&options).unwrap();
+    let address = bound.address().unwrap();
+    let server =
+        thread::spawn(move || serve::<Flex, ModelConfig>(&run, &model, bound, &device, || false));
+    let long = json!({ "prompt": "a prompt of more than eight bytes", "max_tokens": 4 });
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&request(&long)).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    let begin = Instant::now();
+    while !server.is_finished() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it still serves");
+        thread::sleep(Duration::from_millis(20));
+    }
+    // The panic reaches the program, which then fails.
+    assert!(server.join().is_err());
 }

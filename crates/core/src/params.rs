@@ -143,6 +143,46 @@ pub fn import<B: Backend, M: Module<B>>(
     }
 }
 
+/// Checks that `tensors` have the names and shapes of the parameters of `model`, as [`import`] does. Draws nothing.
+///
+/// # Errors
+///
+/// Returns an error if a name is missing or unexpected, or if a shape is wrong.
+pub fn check<B: Backend, M: Module<B>>(
+    model: &M,
+    tensors: &BTreeMap<String, TensorData>,
+) -> Result<(), ImportError> {
+    let all = list::<B, M>(model);
+    if let Some(info) = all.iter().find(|info| !tensors.contains_key(&info.name)) {
+        return Err(ImportError::Missing(info.name.clone()));
+    }
+    check_shapes(&all, tensors)?;
+    let names: BTreeSet<&String> = all.iter().map(|info| &info.name).collect();
+    match tensors.keys().find(|name| !names.contains(name)) {
+        Some(name) => Err(ImportError::Unexpected(name.clone())),
+        None => Ok(()),
+    }
+}
+
+/// Checks that those `tensors` that are among `all` parameters have their shapes.
+fn check_shapes(
+    all: &[ParamInfo],
+    tensors: &BTreeMap<String, TensorData>,
+) -> Result<(), ImportError> {
+    for info in all {
+        if let Some(tensor) = tensors.get(&info.name)
+            && *tensor.shape != *info.shape
+        {
+            return Err(ImportError::Shape {
+                name: info.name.clone(),
+                expected: info.shape.clone(),
+                found: tensor.shape.to_vec(),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Like [`import`], but keeps the parameters whose names `tensors` lacks.
 ///
 /// # Errors
@@ -152,19 +192,7 @@ pub fn import_some<B: Backend, M: Module<B>>(
     model: M,
     mut tensors: BTreeMap<String, TensorData>,
 ) -> Result<M, ImportError> {
-    for ParamInfo { name, shape, .. } in list::<B, M>(&model) {
-        let Some(tensor) = tensors.get(&name) else {
-            continue;
-        };
-        if *tensor.shape != *shape {
-            let found = tensor.shape.to_vec();
-            return Err(ImportError::Shape {
-                name,
-                expected: shape,
-                found,
-            });
-        }
-    }
+    check_shapes(&list::<B, M>(&model), &tensors)?;
     let mut walk = Import {
         path: Path::default(),
         tensors: &mut tensors,

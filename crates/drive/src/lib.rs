@@ -34,7 +34,8 @@ pub use merge::merge;
 pub use place::Place;
 pub use serve::serve;
 pub use size::{
-    Reading, Use, available_memory, check_memory, check_reading, check_size, least_memory,
+    Reading, Sequences, Use, available_memory, check_memory, check_reading, check_size,
+    least_memory,
 };
 pub use train::{
     Bench, check_precision, check_start, follow, measure_rates, time, train, training_flops,

@@ -10,9 +10,10 @@ use residual_zoo_system::memory::{Amount, memory};
 
 use crate::{Error, Trial};
 
+mod passes;
 mod reading;
 
-pub use reading::{Reading, check_reading};
+pub use reading::{Reading, Sequences, check_reading};
 
 /// The use of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

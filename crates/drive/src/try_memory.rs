@@ -67,18 +67,7 @@ impl<C: ModelConfig> Trial<C> {
             }
         };
         config.validate(vocabulary)?;
-        let depth = with_depth(&config.model, 1)?.1;
-        let n_layer = depth.unwrap_or(config.model.shape().n_layer);
-        // If layers alternate between architectures, a valid depth has each of them.
-        let is_valid = |depth: &usize| {
-            let model = with_depth(&config.model, *depth);
-            model.is_ok_and(|(model, _)| model.validate().is_ok())
-        };
-        let unit = match depth {
-            Some(_) => (1..n_layer).find(is_valid).unwrap_or(n_layer),
-            // Layers that differ, as in a ResNet, are measured together.
-            None => n_layer,
-        };
+        let (n_layer, unit) = units(&config.model)?;
         // Recomputation groups span several layers, so scale by whole groups.
         let unit = match config.train.recompute {
             Some(Recompute::Every(layers)) => unit.saturating_mul(layers.max(1)).min(n_layer),
@@ -284,12 +273,32 @@ impl Peaks {
     }
 }
 
+/// The number of layers of `model`, and the smallest valid depth. Layers that differ, as in a ResNet, count as one.
+pub(crate) fn units<C: ModelConfig>(model: &C) -> Result<(usize, usize), Error> {
+    let depth = with_depth(model, 1)?.1;
+    let n_layer = depth.unwrap_or(model.shape().n_layer);
+    // If layers alternate between architectures, a valid depth has each of them.
+    let is_valid = |depth: &usize| {
+        let model = with_depth(model, *depth);
+        model.is_ok_and(|(model, _)| model.validate().is_ok())
+    };
+    let unit = match depth {
+        Some(_) => (1..n_layer).find(is_valid).unwrap_or(n_layer),
+        // Layers that differ, as in a ResNet, are measured together.
+        None => n_layer,
+    };
+    Ok((n_layer, unit))
+}
+
 /// Sets `n_layer` layers in `model`, and returns the number of layers that it had. A model without such a field stays
 /// as it is.
 ///
 /// The depth is every field called `n_layer` in the JSON form of the config, at any level: a composition has one for
 /// each architecture.
-fn with_depth<C: ModelConfig>(model: &C, n_layer: usize) -> Result<(C, Option<usize>), Error> {
+pub(crate) fn with_depth<C: ModelConfig>(
+    model: &C,
+    n_layer: usize,
+) -> Result<(C, Option<usize>), Error> {
     let invalid = |error: serde_json::Error| ConfigError::new("model", error.to_string());
     let mut tree = serde_json::to_value(model).map_err(invalid)?;
     let before = set_depth(&mut tree, n_layer);

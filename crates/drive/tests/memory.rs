@@ -10,7 +10,7 @@ use burn::tensor::{Int, Tensor};
 use residual_zoo_backend::{BackendKind, PeakAlloc, PeakMemory, allocated};
 use residual_zoo_core::{LanguageModel as _, ModelConfig as _, PlainModel, Vocabulary};
 use residual_zoo_data::{Corpus, Source, SyntheticConfig, TokenizerConfig};
-use residual_zoo_drive::{Reading, Trial, check_memory, check_reading, time};
+use residual_zoo_drive::{Reading, Sequences, Trial, check_memory, check_reading, time};
 use residual_zoo_gpt2::Gpt2Config;
 use residual_zoo_runs::RunConfig;
 use residual_zoo_system::Blame as _;
@@ -53,6 +53,8 @@ fn memory() {
     a_run_that_ended_in_a_forward_pass_leaves_no_memory_taken();
     a_step_that_does_not_fit_is_refused_before_training();
     sequences_that_do_not_fit_are_refused_before_they_are_read();
+    a_long_sequence_is_estimated_from_short_ones();
+    a_cache_grows_with_its_positions();
     a_stop_ends_every_estimate();
 }
 
@@ -77,7 +79,7 @@ fn a_stop_ends_every_estimate() {
     assert!(trial.take(flex.0, flex.1).unwrap_err().is_stop());
     let steps = time(flex.0, flex.1, config.clone(), &corpus, (0, 1));
     assert!(steps.unwrap_err().is_stop());
-    let rows = ("--batch", 512, Reading::Evaluation);
+    let rows = sequences(Reading::Evaluation, 512, 64);
     let read = check_reading(&config, vocabulary, flex, rows, Some(on_machine(MIB)));
     assert!(read.unwrap_err().is_stop());
     // Sizes decide clear cases at once.
@@ -191,11 +193,79 @@ fn on_machine(bytes: u64) -> Amount {
     Amount { bytes, limit }
 }
 
+fn sequences(reading: Reading, rows: usize, time: usize) -> Sequences<'static> {
+    Sequences {
+        option: ("--batch", rows),
+        remedy: "give a smaller number",
+        rows,
+        time,
+        reading,
+    }
+}
+
+/// The estimate for a long sequence comes from short ones. It counts the length that is read, not the context.
+fn a_long_sequence_is_estimated_from_short_ones() {
+    const CONTEXT: usize = 1 << 20;
+    let (vocabulary, flex) = (Vocabulary::from(65), (BackendKind::Flex, None));
+    let mut config = config(3);
+    config.model.0.context = 4096;
+    let model = config
+        .model
+        .build::<Flex>(vocabulary, &Default::default())
+        .unwrap();
+    let before = allocated().unwrap();
+    let peak = PeakMemory::start(BackendKind::Flex, None);
+    let mut cache = model.new_cache();
+    let ids = Tensor::<Flex, 2, Int>::zeros([1, 4096], &Default::default());
+    model.predict(ids, &mut cache).into_data();
+    let taken =
+        peak.bytes().unwrap() - before + 4 * config.model.cost(vocabulary).params.total() as u64;
+    let reading = Reading::Generation { read: 4096 };
+    let check = |config: &RunConfig<_>, time, available| {
+        let of = sequences(reading, 1, time);
+        check_reading(config, vocabulary, flex, of, Some(on_machine(available)))
+    };
+    check(&config, 4096, taken * 14 / 10).unwrap();
+    check(&config, 4096, taken * 7 / 10).unwrap_err();
+    // A context that no pass could read in the time of a test.
+    config.model.0.context = CONTEXT;
+    let tables = (4 * 64 * CONTEXT) as u64;
+    check(&config, 4096, tables + taken * 14 / 10).unwrap();
+    let error = check(&config, CONTEXT, tables + taken * 14 / 10).unwrap_err();
+    assert!(
+        error.to_string().contains("give a smaller number"),
+        "{error}"
+    );
+}
+
+/// A cache takes memory for the positions that it has seen, not for the whole context.
+fn a_cache_grows_with_its_positions() {
+    let mut config = config(1);
+    config.model.0.context = 1 << 16;
+    let model = config
+        .model
+        .build::<Flex>(Vocabulary::from(65), &Default::default())
+        .unwrap();
+    let mut cache = model.new_cache();
+    let before = allocated().unwrap();
+    for new in [100, 1] {
+        let ids = Tensor::<Flex, 2, Int>::zeros([1, new], &Default::default());
+        model.predict(ids, &mut cache).into_data();
+    }
+    let of_position = 2 * 4 * 64;
+    let kept = allocated().unwrap() - before;
+    // Threads may keep workspaces.
+    assert!(
+        kept >= 101 * of_position && kept < 150 * of_position + 4 * MIB,
+        "{kept}"
+    );
+}
+
 fn sequences_that_do_not_fit_are_refused_before_they_are_read() {
     const ROWS: usize = 512;
     let (config, vocabulary, flex) = (config(3), Vocabulary::from(65), (BackendKind::Flex, None));
     let check = |reading, rows, available| {
-        let rows = ("--batch", rows, reading);
+        let rows = sequences(reading, rows, 64);
         check_reading(&config, vocabulary, flex, rows, available)
     };
     let model = config
@@ -214,6 +284,7 @@ fn sequences_that_do_not_fit_are_refused_before_they_are_read() {
     for (reading, least, most) in [
         (Reading::Evaluation, taken, taken + kept + logits),
         (Reading::Serving, kept, kept + 64 * MIB),
+        (Reading::Generation { read: 64 }, taken, taken + kept),
     ] {
         check(reading, ROWS, Some(on_machine(most * 13 / 10))).unwrap();
         check(reading, ROWS, None).unwrap();

@@ -41,6 +41,23 @@ pub enum Document {
     },
 }
 
+impl Document {
+    /// Number of bytes of the longest text that a model reads at once, without regard to its context.
+    pub(crate) fn longest(&self) -> usize {
+        match self {
+            Self::Continue {
+                context,
+                continuation,
+            } => context.len() + continuation.len(),
+            Self::Choose { pairs, .. } => {
+                let lengths = pairs.iter().map(|(a, b)| a.len() + b.len());
+                lengths.max().unwrap_or(0)
+            }
+            Self::Roll { text, .. } => text.len(),
+        }
+    }
+}
+
 /// Returns the kind of a task whose documents have these fields.
 pub fn kind_of(fields: &Fields) -> Result<Kind, String> {
     let has = |name: &str| fields.has(name);

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::Error;
 use crate::metric::{Found, Metric, metrics};
-use crate::request::{GoesOn, Requests};
+use crate::request::{GoesOn, Request, Requests};
 use crate::samples::{Heading, Samples, check_is_file, set_aside};
 use crate::scoring::{Scorer, Scoring};
 use crate::task::{Kind, Task};
@@ -157,6 +157,61 @@ pub fn check(
     tasks
         .iter()
         .try_for_each(|task| counts(task, &requests, &mut goes_on).map(drop))
+}
+
+/// Returns a bound on the tokens of the longest request to a model that reads `context` tokens: the bytes of the longest
+/// document, as if each byte were a token. Nothing is tokenized.
+///
+/// # Errors
+///
+/// Returns an error if a document cannot be parsed.
+pub fn most_tokens(tasks: &[Task], context: usize) -> Result<usize, Error> {
+    let mut most = 1;
+    for task in tasks {
+        for number in 0..task.len() {
+            // The token between documents may come first.
+            most = most.max(task.document(number)?.longest().saturating_add(1));
+            if most >= context {
+                return Ok(context);
+            }
+        }
+    }
+    Ok(most)
+}
+
+/// Returns the number of tokens of the longest request to a model that reads `context` tokens of `tokenizer`, and
+/// predicts `stride` tokens with each window.
+///
+/// # Errors
+///
+/// Returns the errors of [`check`].
+pub fn longest(
+    tasks: &[Task],
+    tokenizer: &Tokenizer,
+    (context, stride): (usize, usize),
+    mut goes_on: impl FnMut() -> bool,
+) -> Result<usize, Error> {
+    let requests = Requests {
+        tokenizer,
+        most: context,
+        stride: stride.min(context),
+    };
+    let mut most = 1;
+    for task in tasks {
+        for number in 0..task.len() {
+            let document = task.document(number)?;
+            let mut take = |request: Request| {
+                // The last token is only predicted.
+                most = most.max(request.context().len() + request.continuation().len() - 1);
+                Ok(())
+            };
+            requests.of((&task.name, number), &document, &mut take, &mut goes_on)?;
+            if !goes_on() {
+                return Err(Error::Stopped);
+            }
+        }
+    }
+    Ok(most)
 }
 
 /// Returns the number of requests of each document of `task`.

@@ -20,7 +20,7 @@ mod task;
 
 pub use document::Document;
 pub use error::Error;
-pub use evaluation::{OnProgress, Options, Results, check, evaluate};
+pub use evaluation::{OnProgress, Options, Results, check, evaluate, longest, most_tokens};
 pub use metric::{Metric, Sample};
 pub use score::MOST_LOGITS;
 pub use scoring::most_rows;

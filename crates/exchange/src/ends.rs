@@ -15,7 +15,7 @@ pub const FIELDS: [&str; 2] = ["bos_token_id", "eos_token_id"];
 /// The values in `config.json` and `generation_config.json` for the ends of a text.
 #[derive(Debug, Default)]
 pub struct Ends {
-    /// The values of each field, with their files. The first value that is a token counts.
+    /// The values of each field, with their files. The first value with a token counts.
     ids: [Vec<(&'static str, Value)>; 2],
 }
 
@@ -40,7 +40,8 @@ impl Ends {
 
     /// Returns the tokenizer with these tokens, and notes for the user. A text begins with the tokenizer's `bos_token`,
     /// as in `lm_eval`, and ends where `generation_config.json` says, as in `transformers`. If the tokenizer or that
-    /// file names no token, the other files are used.
+    /// file names no token, the other files are used. Of several ids that end a text, the first one also stands between
+    /// texts.
     ///
     /// # Errors
     ///
@@ -55,44 +56,50 @@ impl Ends {
             mut notes,
         } = found;
         let [begins, ends] = &self.ids;
-        let begin = begin.or_else(|| first(&tokenizer, FIELDS[0], begins, &mut notes));
-        let end = first(&tokenizer, FIELDS[1], ends, &mut notes).or(end);
-        let tokenizer = tokenizer.with_ends(begin, end)?;
+        let begins = ids(&tokenizer, FIELDS[0], begins, &mut notes);
+        if let ([first, _, ..], None) = (&begins[..], begin) {
+            let count = begins.len();
+            notes.push(format!(
+                "a text begins with one of {count} ids; only the first, {first}, is used"
+            ));
+        }
+        let begin = begin.or(begins.first().copied());
+        let ends = ids(&tokenizer, FIELDS[1], ends, &mut notes);
+        let end = ends.first().copied().or(end);
+        let tokenizer = tokenizer.with_ends(begin, end)?.with_more_ends(ends);
         Ok((tokenizer.with_names(pad, unknown), notes))
     }
 }
 
-/// Returns the first of `values` that is the id of a token.
-fn first(
+/// Returns the ids of tokens in the first of `values` that has one.
+fn ids(
     tokenizer: &Tokenizer,
     field: &str,
     values: &[(&'static str, Value)],
     notes: &mut Vec<String>,
-) -> Option<u32> {
+) -> Vec<u32> {
     let mut odd: Vec<&Value> = Vec::new();
     for (file, value) in values {
-        let (one, others) = match value.as_array().map(Vec::as_slice) {
-            Some([one, others @ ..]) => (one, others),
-            Some([]) => continue,
-            None => (value, &[][..]),
+        let list = value
+            .as_array()
+            .map_or(std::slice::from_ref(value), Vec::as_slice);
+        let id = |value: &Value| {
+            let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+            id.filter(|id| tokenizer.has_token(*id))
         };
-        let id = one.as_u64().and_then(|id| u32::try_from(id).ok());
-        if let Some(id) = id.filter(|id| tokenizer.has_token(*id)) {
-            if !others.is_empty() {
-                notes.push(format!(
-                    "`{field}` of {file} has {} ids; only the first, {id}, is used",
-                    others.len() + 1
-                ));
-            }
-            return Some(id);
-        }
-        if !odd.contains(&one) {
+        let found: Vec<u32> = list.iter().filter_map(id).collect();
+        // One note for each file: a list can be long.
+        let wrong = list.iter().find(|value| id(value).is_none());
+        if let Some(wrong) = wrong.filter(|wrong| !odd.contains(wrong)) {
             notes.push(format!(
                 "`{field}` of {file} is {}, which is not a token of the tokenizer, and is left out",
-                one_line(one)
+                one_line(wrong)
             ));
-            odd.push(one);
+            odd.push(wrong);
+        }
+        if !found.is_empty() {
+            return found;
         }
     }
-    None
+    Vec::new()
 }

@@ -3,11 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use residual_zoo_core::{Architecture as _, ConfigError, Design as _, ModelConfig as _, Tensors};
+use burn::backend::Flex;
+use residual_zoo_core::{
+    Architecture as _, ConfigError, Design as _, ModelConfig as _, Tensors, params,
+};
 use residual_zoo_models::{ConnectionConfig, ModelConfig, PlacedConnection, Run, Zoo};
 use residual_zoo_models::{gpt2, laurel, llama, recurrent, rmt, tokenformer};
 use residual_zoo_runs::checkpoint::{read_finite_tensors, write_tensors};
-use residual_zoo_runs::disk;
+use residual_zoo_runs::{Error as RunError, disk};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -40,25 +43,21 @@ pub const MODULE: &str = "modeling_residual_zoo";
 pub const OWN_TYPE: &str = "residual_zoo";
 
 /// Writes the chosen checkpoint of `run` to the new directory `directory`: configs, weights, tokenizer and a model
-/// card. A GPT-2 becomes a `GPT2LMHeadModel`, and a modern decoder the
-/// class of `transformers` that has it, such as `LlamaForCausalLM`. Other models of GPT-2, Llama, RMT and TokenFormer layers, with plain connections
-/// or LAuReL, come with the code that `trust_remote_code` runs.
+/// card. A GPT-2 becomes a `GPT2LMHeadModel`, and a Llama (the modern decoder) the class of `transformers` that has it,
+/// such as `LlamaForCausalLM`. Other models of GPT-2, Llama, RMT and TokenFormer layers, with plain connections or
+/// LAuReL, come with the code that `trust_remote_code` runs.
 ///
 /// # Errors
 ///
-/// Returns an error if `directory` exists and is not empty, if the run has no good checkpoint, if its model cannot be
-/// exported, or if a file cannot be written.
+/// Returns an error if `directory` exists and is not empty, if the run has no good checkpoint, if the checkpoint is not
+/// of the model of the config, if the model cannot be exported, or if a file cannot be written.
 pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Exported, Error> {
     if run.config.data.time().is_some() {
         let problem = "was not trained on text, so it is not a language model that can be exported";
         return Err(Error::file(run.directory(), problem));
     }
     let parts = parts(&run.config.model)?;
-    let is_free = match std::fs::read_dir(directory) {
-        Ok(mut entries) => entries.next().is_none(),
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-    };
-    if !is_free {
+    if !is_free(directory) {
         let problem = "already exists and is not an empty directory; give another, or delete it";
         return Err(Error::file(directory, problem));
     }
@@ -67,7 +66,12 @@ pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Ex
         return Err(Error::file(directory, problem));
     }
     let checkpoint = run.checkpoint()?.path;
-    let (weights, _) = read_finite_tensors(&run.weights_in(&checkpoint)?)?;
+    let path = run.weights_in(&checkpoint)?;
+    let (weights, _) = read_finite_tensors(&path)?;
+    // The config may have been edited since the weights were written.
+    let model = (run.config.model).assemble::<Flex>(run.vocabulary(), &Default::default());
+    params::check::<Flex, _>(&model, &weights)
+        .map_err(|source| RunError::Import { path, source })?;
     let (run, weights) = absorbed(run, weights);
     let run = &run;
     let files = Files::of(run, weights, &parts);
@@ -79,7 +83,15 @@ pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Ex
     disk::remove_directory(&aside)?;
     disk::create_directories(&aside)?;
     let written = files.write(run, &aside, &checkpoint, options);
-    let written = written.and_then(|()| Ok(disk::rename(&aside, directory)?));
+    let written = written.and_then(|()| {
+        disk::rename(&aside, directory).map_err(|error| {
+            // The directory was free when this export began.
+            match aside.exists() && !is_free(directory) {
+                true => Error::file(directory, TAKEN),
+                false => error.into(),
+            }
+        })
+    });
     if let Err(error) = written {
         disk::remove_directory(&aside).ok();
         return Err(error);
@@ -88,6 +100,17 @@ pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Ex
         class: files.class,
         checkpoint,
     })
+}
+
+const TAKEN: &str =
+    "was written by another export or program meanwhile, and is kept; give another directory";
+
+/// Whether there is nothing at `directory`, or an empty directory.
+fn is_free(directory: &Path) -> bool {
+    match std::fs::read_dir(directory) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
 }
 
 /// Returns the run and its weights. The added pairs of a tuned TokenFormer become ordinary pairs.
@@ -222,7 +245,11 @@ impl Files {
     ) -> Result<(), Error> {
         let write = |name: &str, text: &str| disk::write(&directory.join(name), text.as_bytes());
         let [begin, end] = ends(run);
-        let generation = json!({ "bos_token_id": begin, "eos_token_id": end, "use_cache": self.module.is_none() });
+        let mut generation = json!({ "bos_token_id": begin, "eos_token_id": end, "use_cache": self.module.is_none() });
+        if let more @ [_, ..] = run.tokenizer.more_ends() {
+            let all: Vec<u32> = end.into_iter().chain(more.iter().copied()).collect();
+            generation["eos_token_id"] = json!(all);
+        }
         let mut tokenizer = json!({
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": run.config.model.shape().context,

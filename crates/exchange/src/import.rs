@@ -101,15 +101,6 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
         return Err(Error::file(file, problem));
     }
     let weights = weights(&config.model)?;
-    let odd = weights
-        .iter()
-        .find(|(_, tensor)| tensor.iter::<f32>().any(|x| !x.is_finite()));
-    if let Some((name, _)) = odd {
-        let problem = format!(
-            "has numbers that are not finite as f32, in the tensor called {name} in the zoo"
-        );
-        return Err(Error::file(file, problem));
-    }
     let found = match &options.tokenizer {
         Some(name) => tokenizer::given(name)?.into(),
         None => {
@@ -304,7 +295,7 @@ fn read_hugging_face(directory: &Path) -> Result<Found, Error> {
     let (bias, vocab_size) = (read.bias, config.vocab_size());
     let directory = directory.to_owned();
     let weights = weights_of(&directory)?;
-    let path = weights.path().to_owned();
+    let path = weights.path();
     Ok(Found {
         kind: "GPT-2 of Hugging Face",
         files: weights.files().to_vec(),
@@ -337,7 +328,7 @@ fn read_llama(directory: &Path, family: Family, fields: Fields) -> Result<Found,
     let model = read.map_err(|e| Error::file(&file, e.to_string()))?;
     let vocab_size = config.vocab_size();
     let weights = weights_of(directory)?;
-    let path = weights.path().to_owned();
+    let path = weights.path();
     Ok(Found {
         kind: family.kind(),
         files: weights.files().to_vec(),
@@ -367,7 +358,7 @@ fn read_own(directory: &Path, mut config: Fields) -> Result<Found, Error> {
     let model = serde_json::from_value(model);
     let model: ModelConfig = model.map_err(|e| damaged(format!("`model`: {}", problem(&e))))?;
     let weights = weights_of(directory)?;
-    let path = weights.path().to_owned();
+    let path = weights.path();
     Ok(Found {
         kind: "residual-zoo",
         files: weights.files().to_vec(),
@@ -452,8 +443,17 @@ impl WeightFiles {
         }
     }
 
-    fn path(&self) -> &Path {
-        self.files().first().map_or(Path::new(""), PathBuf::as_path)
+    /// Returns the file of the weights, or the index of several files.
+    fn path(&self) -> PathBuf {
+        let index = match self {
+            Self::Safetensors(_) => "model.safetensors.index.json",
+            Self::Torch(_) => "pytorch_model.bin.index.json",
+        };
+        match self.files() {
+            [one] => one.clone(),
+            [first, ..] => first.with_file_name(index),
+            [] => PathBuf::new(),
+        }
     }
 
     fn read(&self, is_buffer: fn(&str) -> bool) -> Result<Tensors, Error> {
@@ -496,6 +496,7 @@ fn read_saved(path: PathBuf, n_head: Option<usize>) -> Result<Found, Error> {
             vocab_size,
             weights: Box::new(move |model| {
                 let tensors = read_torch(&there, &mut file, state, gpt2::is_buffer)?;
+                weights::check_finite(&there, &tensors)?;
                 let tensors = gpt2::normalise(&there, tensors, true)?;
                 gpt2::NANO_GPT.read(&there, tensors, model, vocab_size.into())
             }),
@@ -511,6 +512,7 @@ fn read_saved(path: PathBuf, n_head: Option<usize>) -> Result<Found, Error> {
         return Err(Error::file(&path, NO_MODEL));
     }
     let tensors = read_torch(&path, &mut file, top, tokenformer::is_buffer)?;
+    weights::check_finite(&path, &tensors)?;
     let tensors = tokenformer::normalise(&path, tensors)?;
     let read = tokenformer::config(&tensors, n_head);
     let (config, vocab_size) = read.map_err(|e| Error::file(&path, e.to_string()))?;

@@ -250,17 +250,36 @@ pub fn read_safetensors(files: &[PathBuf], is_buffer: fn(&str) -> bool) -> Resul
     }))
 }
 
+/// Refuses tensors of the file `path` with numbers that are not finite as f32.
+///
+/// # Errors
+///
+/// Returns an error with the name of the tensor in the file.
+pub fn check_finite(path: &Path, tensors: &Tensors) -> Result<(), Error> {
+    let odd = tensors
+        .iter()
+        .find(|(_, tensor)| tensor.iter::<f32>().any(|x| !x.is_finite()));
+    match odd {
+        Some((name, _)) => {
+            let problem = format!("has numbers in {name} that are not finite as f32");
+            Err(Error::file(path, problem))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Joins the tensors of several files.
 ///
 /// # Errors
 ///
-/// Returns the errors of `files`, and an error if two tensors have the same name.
+/// Returns the errors of `files`, and an error if two tensors have the same name or a number is not finite.
 pub fn merged<'a>(
     files: impl Iterator<Item = Result<(&'a PathBuf, Tensors), Error>>,
 ) -> Result<Tensors, Error> {
     let mut all = Tensors::new();
     for file in files {
         let (file, tensors) = file?;
+        check_finite(file, &tensors)?;
         if let Some(name) = tensors.keys().find(|name| all.contains_key(*name)) {
             let problem = format!("has the tensor {name}, and so does another file");
             return Err(Error::file(file, problem));

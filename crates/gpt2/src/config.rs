@@ -26,7 +26,7 @@ pub struct Gpt2Config {
     pub context: usize,
     /// Whether linear layers and norms have biases.
     pub bias: bool,
-    /// Whether the unembedding is the token table.
+    /// Whether the unembedding is the token table. Images have no such table.
     pub tied: bool,
     /// Activation of the feed-forward network.
     pub activation: Activation,

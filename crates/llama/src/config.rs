@@ -1,4 +1,4 @@
-//! The config of the modern decoder.
+//! The config of Llama (the modern decoder).
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
@@ -66,8 +66,8 @@ impl Default for CanonConfig {
     }
 }
 
-/// The config of the modern decoder. Fields that a file leaves out have the values of [`Default`]: Llama 2 at the size
-/// of GPT-2 small.
+/// The config of Llama (the modern decoder). Fields that a file leaves out have the values of [`Default`]: Llama 2 at
+/// the size of GPT-2 small.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LlamaConfig {
@@ -123,7 +123,7 @@ pub struct LlamaConfig {
     pub scaled_embedding: bool,
     /// Whether x_0 is normalised, without a factor (nanochat).
     pub normed_embedding: bool,
-    /// Whether the unembedding is the token table.
+    /// Whether the unembedding is the token table. Images have no such table.
     pub tied: bool,
     /// Gated attention.
     pub gate: Option<Gate>,
@@ -425,4 +425,17 @@ impl Architecture for LlamaConfig {
     }
 }
 
-impl Transfer for LlamaConfig {}
+impl Transfer for LlamaConfig {
+    /// Requires the same design of the norms, because the designs store γ in different ways.
+    fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
+        let (to, from) = (self.norm, smaller.norm);
+        if to == from {
+            return Ok(());
+        }
+        let problem = format!(
+            "is {to:?}, but the first weights were trained with {from:?}, which stores the factors γ of norms in \
+             another way; set it to {from:?}"
+        );
+        Err(ConfigError::new("model.norm", problem))
+    }
+}

@@ -1,5 +1,5 @@
-//! A modern decoder, the second baseline of the zoo. Its fields describe the models of Llama, Qwen, OLMo 2, Gemma 2 and
-//! nanochat ([`presets`]), and add Canon layers and gated attention.
+//! Llama (the modern decoder), the second baseline of the zoo. Its fields describe the models of Llama, Qwen, OLMo 2,
+//! Gemma 2 and nanochat ([`presets`]), and add Canon layers and gated attention.
 //!
 //! ```text
 //! x_0     = wte[ids]

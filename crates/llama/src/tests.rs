@@ -2,7 +2,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::{Distribution, Tensor};
 use residual_zoo_core::{
     Activation, Architecture, Branch, Frame, NormDesign, NormPlaces, Pairs, PlainModel, RmsScale,
-    Rotary, RotaryScaling, contract,
+    Rotary, RotaryScaling, Transfer as _, contract,
 };
 
 use crate::{Biases, CanonConfig, Gate, Init, LlamaConfig, Mlp, QkNorm, presets};
@@ -21,6 +21,22 @@ fn small() -> LlamaConfig {
 
 fn check(config: LlamaConfig) {
     contract::check::<Autodiff<Flex>, _>(&PlainModel(config), &Default::default());
+}
+
+#[test]
+fn norms_of_another_design_cannot_start_from_these_weights() {
+    let of = |norm| LlamaConfig { norm, ..small() };
+    let all = [RmsScale::Scale, RmsScale::OnePlus, RmsScale::None];
+    for to in all {
+        for from in all {
+            let fits = of(to).grows_from(&of(from));
+            assert_eq!(fits.is_ok(), to == from, "{to:?} {from:?}");
+            if let Err(error) = fits {
+                assert_eq!(error.field, "model.norm");
+                assert!(error.problem.contains(&format!("set it to {from:?}")));
+            }
+        }
+    }
 }
 
 #[test]

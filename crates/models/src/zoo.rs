@@ -378,7 +378,7 @@ zoo! {
     pub enum Zoo {
         /// GPT-2, the baseline.
         Gpt2(residual_zoo_gpt2::Gpt2Config, residual_zoo_gpt2::Block),
-        /// The modern decoder: Llama, Qwen, OLMo, Gemma, nanochat.
+        /// Llama (the modern decoder), also as Qwen, OLMo, Gemma, nanochat.
         Llama(residual_zoo_llama::LlamaConfig, residual_zoo_llama::Block),
         /// The Residual Matrix Transformer.
         Rmt(residual_zoo_rmt::RmtConfig, residual_zoo_rmt::Block),

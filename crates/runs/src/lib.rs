@@ -32,7 +32,7 @@ pub use config::{
 pub use error::{Error, describe_not_finite};
 pub use lock::Lock;
 pub use log::Mark;
-pub use open::{Run, vocabulary};
+pub use open::{Run, TOGETHER, vocabulary};
 pub use remedy::{OtherPlace, Remedy};
 pub use ron_text::parse_ron;
 pub use row::Row;

@@ -303,7 +303,7 @@ impl<C: ModelConfig> Run<C> {
 }
 
 /// Maximum number of texts that are generated at once. Each needs a cache.
-const TOGETHER: usize = 32;
+pub const TOGETHER: usize = 32;
 
 /// The vocabulary of a model that is trained on `corpus`.
 pub fn vocabulary(corpus: &Corpus) -> Vocabulary {

@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use ron::error::SpannedError;
+use ron::error::{Position, SpannedError};
 use ron::extensions::Extensions;
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Track;
 
 use crate::Error;
-use crate::wording::{NAMES, in_plain_words, name_is_missing, of_composition, unknown};
+use crate::wording::{
+    NAMES, in_plain_words, name_is_missing, of_composition, of_connection, unknown,
+};
 
 /// Parses RON text with the extensions of files under `experiments/`. Errors refer to the text as `path`.
 ///
@@ -23,8 +25,10 @@ pub fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Erro
             _ => None,
         };
         let problem = match listed.map(|failed| failed.1.code) {
+            _ if has_some(text, &error) => SOME.into(),
             Some(ron::Error::NoSuchEnumVariant { expected, .. }) => {
-                name_is_missing(rest_at(text, &error).unwrap_or_default(), expected)
+                let found = rest_at(text, error.span.end).unwrap_or_default();
+                name_is_missing(found, expected) + &of_connection("", expected)
             }
             _ => describe(&error.code),
         };
@@ -59,16 +63,39 @@ fn read_ron<T: DeserializeOwned>(text: &str) -> Result<T, Box<(String, SpannedEr
 
 /// Inserts an invalid name where a name is missing, so that the next error lists the valid names.
 fn with_a_name(text: &str, error: &SpannedError) -> String {
-    let at = rest_at(text, error).map_or(text.len(), |rest| text.len() - rest.len());
+    let rest = rest_at(text, error.span.end);
+    let at = rest.map_or(text.len(), |rest| text.len() - rest.len());
     format!("{}_ {}", &text[..at], &text[at..])
 }
 
-/// Returns the text after the error's span.
-fn rest_at<'a>(text: &'a str, error: &SpannedError) -> Option<&'a str> {
-    let mut lines = text.split_inclusive('\n').skip(error.span.end.line - 1);
+/// Returns the text from `place` on.
+fn rest_at(text: &str, place: Position) -> Option<&str> {
+    let mut lines = text.split_inclusive('\n').skip(place.line - 1);
     let line = lines.next()?;
-    let column = line.char_indices().nth(error.span.end.col - 1)?.0;
+    let column = line.char_indices().nth(place.col - 1)?.0;
     text.get(line.as_ptr() as usize - text.as_ptr() as usize + column..)
+}
+
+/// Whether an error is due to a `Some` around a value: the value is not optional, or it has parentheses of its own.
+fn has_some(text: &str, error: &SpannedError) -> bool {
+    let is_about_another = match &error.code {
+        ron::Error::NoSuchEnumVariant { found, .. } => found != "Some",
+        ron::Error::NoSuchStructField { .. }
+        | ron::Error::MissingStructField { .. }
+        | ron::Error::DuplicateStructField { .. } => true,
+        _ => false,
+    };
+    let Some(rest) = rest_at(text, error.span.start).filter(|_| !is_about_another) else {
+        return false;
+    };
+    let before = text[..text.len() - rest.len()].trim_end();
+    let inside = before.strip_suffix('(').map(str::trim_end);
+    let is_inside = inside.is_some_and(|before| before.ends_with("Some"));
+    let rest = rest.trim_start();
+    let is_here = rest
+        .strip_prefix("Some")
+        .is_some_and(|rest| rest.trim_start().starts_with('('));
+    is_here || (is_inside && rest.starts_with('('))
 }
 
 /// Describes an error of RON, with fewer words for a missing field.
@@ -87,7 +114,7 @@ fn describe(error: &ron::Error) -> String {
         } => unknown("field", found, expected) + of_composition(found),
         ron::Error::NoSuchEnumVariant {
             found, expected, ..
-        } => unknown("name", found, expected),
+        } => unknown("name", found, expected) + &of_connection(found, expected),
         ron::Error::ExpectedNamedStructLike(_) | ron::Error::ExpectedDifferentStructName { .. } => {
             NO_FIELDS.into()
         }
@@ -105,6 +132,8 @@ const COMMA: &str = "a comma or the closing bracket is missing here; whole numbe
                      quotes";
 /// The problem of a value without fields where fields belong.
 const NO_FIELDS: &str = "expected fields with names in parentheses, as in `(field: 1)`";
+/// The problem of a value inside of `Some`.
+const SOME: &str = "leave `Some` out; a value stands alone, as in `(field: 1)`, `Name(…)` or `3`";
 /// The problem of a field without a colon.
 const COLON: &str = "a colon is missing here; a field is written as `name: value`";
 /// The problem of text after the last bracket.
@@ -134,6 +163,76 @@ mod tests {
         data: DataConfig,
         #[serde(default)]
         schedule: Schedule,
+        #[serde(default)]
+        part: Option<Part>,
+        #[serde(default)]
+        count: usize,
+        #[serde(default)]
+        connection: Option<Place>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "the fields are only read from text")]
+    struct Part {
+        size: usize,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code, reason = "the fields are only read from text")]
+    enum Place {
+        PerSublayer(Schedule),
+        PerLayer(Schedule),
+    }
+
+    #[test]
+    fn a_value_inside_of_some_is_pointed_out() {
+        let read = |text: &str| parse_ron::<File>(text, Path::new("a.ron"));
+        for text in [
+            "(data: Some((valid_fraction: 0.1)))",
+            "(data: Some(valid_fraction: 0.1))",
+            "(data: (), schedule: Some(Cosine))",
+            "(data: (), part: Some((size: 3)))",
+            "(data: (), part: Some( (size: 3)))",
+            "(data: (), count: Some(3))",
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(SOME), "{text}: {error}");
+        }
+        // Other errors keep their words.
+        for (text, problem) in [
+            ("(data: (), part: Some(sice: 3))", "unknown field `sice`"),
+            ("(data: (), part: Some())", "field `size` is missing"),
+            ("(data: (), connection: Some(Cosine))", "PerSublayer(Cosine"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(
+                error.contains(problem) && !error.contains(SOME),
+                "{text}: {error}"
+            );
+        }
+        read("(data: (), part: Some(size: 3))").unwrap();
+        read("(data: (), part: (size: 3))").unwrap();
+    }
+
+    #[test]
+    fn a_connection_without_its_place_is_shown_with_one() {
+        for text in [
+            "(data: (), connection: Cosine)",
+            "(data: (), connection: Linear())",
+            "(data: (), connection: (Linear()))",
+        ] {
+            let error = parse_ron::<File>(text, Path::new("a.ron")).unwrap_err();
+            let error = error.to_string();
+            let name = match text.contains("Cosine") {
+                true => "write `PerSublayer(Cosine(…))`",
+                false => "write `PerSublayer(",
+            };
+            assert!(
+                error.contains(name) && error.contains("PerLayer("),
+                "{text}: {error}"
+            );
+        }
     }
 
     #[test]

@@ -75,6 +75,18 @@ pub(crate) fn of_composition(field: &str) -> &'static str {
     }
 }
 
+/// A hint for the connection `found` of a model, if the known names are its places.
+pub(crate) fn of_connection(found: &str, known: &[&str]) -> String {
+    let is_name = !found.is_empty() && found != "Some";
+    let name = if is_name { found } else { "Highway" };
+    match known.contains(&"PerSublayer") {
+        true => format!(
+            "; write `PerSublayer({name}(…))` for a connection around each sublayer, or `PerLayer({name}(…))`"
+        ),
+        false => String::new(),
+    }
+}
+
 /// Rewrites a message of `serde` or `ron` without the names of Rust's types.
 pub(crate) fn in_plain_words(message: &str) -> String {
     const WORDS: [(&str, &str); 22] = [

@@ -78,6 +78,10 @@ impl Bound {
 /// # Errors
 ///
 /// Returns an error if the server cannot be started, or if it fails.
+///
+/// # Panics
+///
+/// If the model panics, all requests end, and the panic continues here.
 pub fn serve<B: Backend, C: ModelConfig>(
     run: &Run<C>,
     model: &C::Model<B>,
@@ -120,6 +124,7 @@ where
     });
     let revises = run.config.model.revises();
     let give_up = &AtomicBool::new(false);
+    let has_panicked = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         let router = routes(server);
         let talking = scope.spawn(move || {
@@ -127,15 +132,31 @@ where
                 grace: options.grace,
                 give_up,
             };
+            let should_stop = || should_stop() || has_panicked.load(Ordering::Relaxed);
             connections::accept(listener, router, &answers, should_stop, &end)
         });
+        // A panic drops the jobs, so that all requests end, and continues once the other thread has ended.
+        let jobs = received;
+        let panicking = Panicking(has_panicked);
         // The engine ends when the other thread has dropped the last sender.
-        Engine::new(model, revises, sizes, device).work(&received, give_up);
+        Engine::new(model, revises, sizes, device).work(&jobs, give_up);
+        drop(panicking);
         match talking.join() {
             Ok(ended) => ended.map_err(|error| Error::Failed(error.to_string())),
             Err(_) => Err(Error::Failed("it panicked".into())),
         }
     })
+}
+
+/// Sets a flag when it is dropped by a panic.
+struct Panicking<'a>(&'a AtomicBool);
+
+impl Drop for Panicking<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The state that all requests share.

@@ -143,7 +143,7 @@ impl Writer {
 
     fn write(&mut self, scored: Scored) -> Result<(), ApiError> {
         self.generated += 1;
-        let is_end = Some(scored.id) == self.tokenizer.end_of_text();
+        let is_end = self.tokenizer.ends_text(scored.id);
         if !is_end {
             let text = self.take(scored)?;
             self.held += &text;

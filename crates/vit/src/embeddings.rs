@@ -3,9 +3,10 @@
 use burn::module::{Initializer, Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Int, Tensor, backend::Backend};
+use residual_zoo_core::ops::attention::capped;
 use residual_zoo_core::{
-    ConfigError, Cost, Embeddings, ImageSize, Linear, Norm, Params, Seen, TokenEmbeddingsOptions,
-    check, linear, normal,
+    ConfigError, Cost, Embeddings, ImageSize, Linear, Norm, NormDesign, Params, Seen,
+    TokenEmbeddingsOptions, check, linear, normal, widen,
 };
 use serde::{Deserialize, Serialize};
 
@@ -94,6 +95,7 @@ impl Patches {
             width,
             vocabulary,
             norm,
+            input_norm,
             ..
         } = *options;
         let patch = Cost::linear(self.values(image), width, true);
@@ -108,7 +110,8 @@ impl Patches {
             },
             forward_flops: (patch.applied(patches) + head).forward_flops,
         };
-        tables + norm.map(|norm| norm.cost(width)).unwrap_or_default()
+        let norms = [norm, input_norm].into_iter().flatten();
+        norms.fold(tables, |sum, norm| sum + norm.cost(width))
     }
 }
 
@@ -129,12 +132,14 @@ pub struct PatchEmbeddings<B: Backend> {
     by_class_token: bool,
     input_scale: f64,
     output_scale: f64,
+    input_norm: Norm<B>,
+    cap: Option<f64>,
 }
 
 impl<B: Backend> PatchEmbeddings<B> {
     /// Draws E from N(0, 1 / (channels · size · size)), so that pixels of variance 1 give embeddings of variance 1. The
     /// class token and the positions are drawn like the tables of a language model with these `options`, and W like its
-    /// unembedding. b and c are zero.
+    /// unembedding. b and c are zero. There is no token table, so W is never tied.
     pub fn new(
         patches: &Patches,
         image: ImageSize,
@@ -149,15 +154,15 @@ impl<B: Backend> PatchEmbeddings<B> {
         } = *options;
         let values = patches.values(image);
         let table = |rows| normal([rows, width], init_std, device);
+        let norm = |design: Option<NormDesign>| {
+            design.map_or_else(Norm::identity, |design| design.build(width, device))
+        };
         Self {
             patch: linear(values, width, true, (values as f64).powf(-0.5), device),
             class_token: patches.class_token.then(|| table(1)),
             positions: table(patches.positions(image)),
             dropout: DropoutConfig::new(options.dropout).init(),
-            norm: match options.norm {
-                Some(norm) => norm.build(width, device),
-                None => Norm::identity(),
-            },
+            norm: norm(options.norm),
             unembedding: Linear {
                 weight: normal([width, vocabulary.outputs], options.unembedding_std, device),
                 bias: Some(Initializer::Zeros.init([vocabulary.outputs], device)),
@@ -166,6 +171,8 @@ impl<B: Backend> PatchEmbeddings<B> {
             by_class_token: patches.pool == Pool::ClassToken,
             input_scale: options.input_scale,
             output_scale: options.output_scale,
+            input_norm: norm(options.input_norm),
+            cap: options.cap,
         }
     }
 
@@ -197,7 +204,8 @@ impl<B: Backend> Embeddings<B> for PatchEmbeddings<B> {
             None => patches,
         };
         let x = tokens + self.positions.val().unsqueeze();
-        self.dropout.forward(x * self.input_scale)
+        let x = self.input_norm.forward(x * self.input_scale);
+        self.dropout.forward(x)
     }
 
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
@@ -210,7 +218,11 @@ impl<B: Backend> Embeddings<B> for PatchEmbeddings<B> {
             }
         };
         let pooled = self.norm.forward(pooled) * self.output_scale;
-        self.unembedding.forward(pooled)
+        let logits = self.unembedding.forward(pooled);
+        match self.cap {
+            Some(cap) => capped(widen(logits), cap),
+            None => logits,
+        }
     }
 
     fn final_norm(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {

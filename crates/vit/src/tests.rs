@@ -1,6 +1,9 @@
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::{Tensor, TensorData};
-use residual_zoo_core::{Embeddings, ImageSize, TokenEmbeddingsOptions, Vocabulary, params};
+use residual_zoo_core::{
+    Embeddings, ImageSize, NormDesign, RmsScale, TokenEmbeddingsOptions, Vocabulary, materialise,
+    params,
+};
 
 use crate::{PatchEmbeddings, Patches, Pool};
 
@@ -69,6 +72,38 @@ fn the_shapes_are_those_of_the_positions_and_the_classes() {
             .map(|p| p.shape.iter().product::<usize>())
             .sum();
         assert_eq!(counted, patches.cost(IMAGE, &options()).params.total());
+    }
+}
+
+#[test]
+fn a_norm_of_the_input_and_a_cap_on_the_logits_are_applied() {
+    let mut options = options();
+    options.input_norm = Some(NormDesign::Rms {
+        scale: RmsScale::None,
+        eps: 1e-12,
+    });
+    options.cap = Some(0.5);
+    for patches in forms() {
+        let new = |options: &TokenEmbeddingsOptions| {
+            PatchEmbeddings::<B>::new(&patches, IMAGE, options, &Default::default())
+        };
+        let embeddings = new(&options);
+        materialise(&embeddings);
+        let x = embeddings.embed_images(numbered());
+        let squares = x.clone().square().mean_dim(2).into_data();
+        let is_one = |square: f32| (square - 1.0).abs() < 1e-4;
+        assert!(squares.iter::<f32>().all(is_one));
+        let logits = embeddings.unembed(x.clone() * 100.0).into_data();
+        let plain = TokenEmbeddingsOptions {
+            cap: None,
+            ..options
+        };
+        let plain = params::import::<B, _>(new(&plain), params::export::<B, _>(&embeddings));
+        let plain = plain.unwrap().unembed(x * 100.0).into_data();
+        for (found, z) in logits.iter::<f32>().zip(plain.iter::<f32>()) {
+            let expected = 0.5 * (z / 0.5).tanh();
+            assert!((found - expected).abs() < 1e-5, "{found} {expected}");
+        }
     }
 }
 

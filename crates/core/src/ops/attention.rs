@@ -9,8 +9,8 @@ use super::forms::plain;
 use super::precision::{matmul, narrow, widen};
 use crate::{Cache, Seen};
 
-/// Keys and values of the positions seen so far. The tensors have the size of the whole context from the start; each
-/// new position is written in place.
+/// Keys and values of the positions seen so far. Each new position is written in place while there is room for it. A
+/// cache that is full grows by half, up to the context.
 #[derive(Clone, Debug)]
 pub struct KvCache<B: Backend> {
     /// Groups of rows that started together. A batch that was read in one call is one part.
@@ -21,13 +21,17 @@ pub struct KvCache<B: Backend> {
 /// Rows at the same position.
 #[derive(Clone, Debug)]
 struct Part<B: Backend> {
-    /// `[rows, heads, context, d]` each.
+    /// `[rows, heads, room, d]` each. The room grows with the positions, up to the context.
     kv: [Tensor<B, 4>; 2],
     seen: usize,
 }
 
+/// The smallest room for positions, unless the context is smaller. With less, short texts would grow often.
+const LEAST_ROOM: usize = 64;
+
 impl<B: Backend> KvCache<B> {
-    /// Makes an empty cache for at most `context` positions.
+    /// Makes an empty cache for at most `context` positions. It takes memory for the positions that it has seen, and at
+    /// most for half as many more.
     pub fn new(context: usize) -> Self {
         Self {
             parts: Vec::new(),
@@ -68,7 +72,7 @@ impl<B: Backend> KvCache<B> {
                 true => qkv.clone(),
                 false => qkv.clone().map(|x| x.slice_dim(0, rows.clone())),
             };
-            let (part, [k, v]) = part.extend(k, v);
+            let (part, [k, v]) = part.extend(k, v, self.context);
             self.parts.push(part);
             all.push(attend([q, k, v]));
         }
@@ -80,11 +84,12 @@ impl<B: Backend> KvCache<B> {
 }
 
 impl<B: Backend> Part<B> {
-    /// Makes an empty part for keys like `k` and values like `v`.
+    /// Makes an empty part with room for keys like `k` and values like `v`.
     fn empty(k: &Tensor<B, 4>, v: &Tensor<B, 4>, context: usize) -> Self {
         let empty = |like: &Tensor<B, 4>| {
-            let [rows, heads, _, d] = like.dims();
-            Tensor::zeros([rows, heads, context, d], (&like.device(), like.dtype()))
+            let [rows, heads, new, d] = like.dims();
+            let room = new.max(LEAST_ROOM).min(context);
+            Tensor::zeros([rows, heads, room, d], (&like.device(), like.dtype()))
         };
         Self {
             kv: [empty(k), empty(v)],
@@ -97,15 +102,16 @@ impl<B: Backend> Part<B> {
     }
 
     /// Writes the keys `k` and values `v` of new positions, and returns all keys and values too.
-    fn extend(self, k: Tensor<B, 4>, v: Tensor<B, 4>) -> (Self, [Tensor<B, 4>; 2]) {
+    fn extend(self, k: Tensor<B, 4>, v: Tensor<B, 4>, context: usize) -> (Self, [Tensor<B, 4>; 2]) {
         let Self {
             kv: [k0, v0],
             seen: start,
         } = self;
-        let [rows, heads, context, d] = k0.dims();
         let end = start + k.dims()[2];
         assert!(end <= context, "{end} positions in a context of {context}");
-        let write = |all, new| {
+        let write = |all: Tensor<B, 4>, new: Tensor<B, 4>| {
+            let all = grown(all, start, end, context);
+            let [rows, heads, _, d] = all.dims();
             kernels::write_positions(all, new, start).unwrap_or_else(|[all, new]| {
                 all.slice_assign([0..rows, 0..heads, start..end, 0..d], new)
             })
@@ -114,6 +120,17 @@ impl<B: Backend> Part<B> {
         let seen = kv.clone().map(|all| all.narrow(2, 0, end));
         (Self { kv, seen: end }, seen)
     }
+}
+
+/// Returns `all` `[rows, heads, room, d]` with room for `end` positions, of which `seen` are kept.
+fn grown<B: Backend>(all: Tensor<B, 4>, seen: usize, end: usize, context: usize) -> Tensor<B, 4> {
+    let [rows, heads, room, d] = all.dims();
+    if end <= room {
+        return all;
+    }
+    let more = (room + room / 2).min(context).max(end) - seen;
+    let free = Tensor::zeros([rows, heads, more, d], (&all.device(), all.dtype()));
+    Tensor::cat(vec![all.narrow(2, 0, seen), free], 2)
 }
 
 impl<B: Backend> Cache for KvCache<B> {

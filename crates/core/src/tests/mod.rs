@@ -257,6 +257,31 @@ fn a_cache_returns_all_it_was_given() {
 }
 
 #[test]
+fn a_cache_that_grows_returns_all_it_was_given() {
+    let device = Default::default();
+    let all = std::cell::RefCell::new(Vec::new());
+    let mut cache = KvCache::<B>::new(200);
+    let mut seen = 0;
+    // The first reads fit the least room. The next ones exceed it by one position, by many, and up to the context.
+    for new in [3, 61, 1, 30, 1, 100, 4] {
+        let x: Vec<f32> = (seen..seen + 2 * new).map(|i| i as f32).collect();
+        let x = Tensor::<B, 1>::from_floats(x.as_slice(), &device);
+        let [k, v] = [0, new].map(|from| x.clone().narrow(0, from, new).reshape([1, 1, new, 1]));
+        cache.attend([k.clone(), k, v], |[q, k, v]| {
+            all.replace(vec![values(k), values(v)]);
+            q
+        });
+        seen += new;
+        let kept = all.take();
+        let expected: Vec<f64> = (0..seen).map(|i| i as f64).collect();
+        assert_eq!(kept[0], expected);
+        // Values are the keys plus the number of positions that were read with them.
+        let newest: Vec<f64> = (seen..seen + new).map(|i| i as f64).collect();
+        assert_eq!(kept[1][seen - new..], newest);
+    }
+}
+
+#[test]
 fn activations_equal_their_formulas_and_derivatives() {
     let _alone = crate::contract::alone();
     let device = Default::default();

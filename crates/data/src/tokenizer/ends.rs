@@ -1,5 +1,7 @@
 //! The tokens at the ends of a text.
 
+use std::collections::BTreeSet;
+
 use super::{Kind, Tokenizer};
 use crate::DataError;
 
@@ -7,10 +9,12 @@ use crate::DataError;
 const END_OF_TEXT: &str = "<|endoftext|>";
 
 /// The ids that a model has for the ends of a text, if they differ from the id of `<|endoftext|>`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Ends {
     begin: Option<u32>,
     end: Option<u32>,
+    /// Further ids that end a text, in ascending order. Generation ends at them too.
+    more: Vec<u32>,
     /// The padding id.
     pub(super) pad: Option<u32>,
     /// The id of unknown text.
@@ -19,7 +23,7 @@ pub(super) struct Ends {
 
 impl Ends {
     /// Returns the ids that are set and that results depend on, by their fields in the file of a tokenizer.
-    pub(super) fn named(self) -> impl Iterator<Item = (&'static str, u32)> {
+    pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, u32)> {
         let all = [("begin", self.begin), ("end", self.end)];
         all.into_iter().filter_map(|(name, id)| Some((name, id?)))
     }
@@ -39,15 +43,10 @@ impl Tokenizer {
         }
         // An id equal to the default is not set, so such tokenizers are equal.
         let end = end.filter(|end| self.token_id(END_OF_TEXT) != Some(*end));
-        let ends = Ends {
-            begin: None,
-            end,
-            ..self.ends
-        };
-        let tokenizer = Self { ends, ..self };
-        let begin = begin.filter(|begin| tokenizer.end_of_text() != Some(*begin));
-        let ends = Ends { begin, ..ends };
-        Ok(Self { ends, ..tokenizer })
+        let mut tokenizer = self;
+        (tokenizer.ends.begin, tokenizer.ends.end) = (None, end);
+        tokenizer.ends.begin = begin.filter(|begin| tokenizer.end_of_text() != Some(*begin));
+        Ok(tokenizer)
     }
 
     /// Returns the same tokenizer with the ids that another project uses for padding and for unknown text. They are
@@ -55,12 +54,31 @@ impl Tokenizer {
     #[must_use]
     pub fn with_names(self, pad: Option<u32>, unknown: Option<u32>) -> Self {
         let [pad, unknown] = [pad, unknown].map(|id| id.filter(|id| self.has_token(*id)));
-        let ends = Ends {
-            pad,
-            unknown,
-            ..self.ends
-        };
-        Self { ends, ..self }
+        let mut tokenizer = self;
+        (tokenizer.ends.pad, tokenizer.ends.unknown) = (pad, unknown);
+        tokenizer
+    }
+
+    /// Returns the same tokenizer with these ids for further tokens that end a text, as the end of a turn in a chat.
+    /// Generation ends at them too. Ids without a token are left out.
+    #[must_use]
+    pub fn with_more_ends(self, more: impl IntoIterator<Item = u32>) -> Self {
+        let end = self.end_of_text();
+        let more = more.into_iter().filter(|id| end != Some(*id));
+        let more: BTreeSet<u32> = more.filter(|id| self.has_token(*id)).collect();
+        let mut tokenizer = self;
+        tokenizer.ends.more = more.into_iter().collect();
+        tokenizer
+    }
+
+    /// Returns the ids of further tokens that end a text, in ascending order.
+    pub fn more_ends(&self) -> &[u32] {
+        &self.ends.more
+    }
+
+    /// Whether the token `id` ends a text.
+    pub fn ends_text(&self, id: u32) -> bool {
+        self.end_of_text() == Some(id) || self.ends.more.binary_search(&id).is_ok()
     }
 
     /// Returns the padding id, if there is one.

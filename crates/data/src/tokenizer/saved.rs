@@ -25,6 +25,8 @@ pub(super) struct Envelope {
     vocab_size: Option<usize>,
     begin: Option<u32>,
     end: Option<u32>,
+    #[serde(default)]
+    more_ends: Vec<u32>,
     pad: Option<u32>,
     unknown: Option<u32>,
 }
@@ -41,6 +43,8 @@ struct Written<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     json: Option<&'a str>,
     kind: &'static str,
+    #[serde(skip_serializing_if = "<[u32]>::is_empty")]
+    more_ends: &'a [u32],
     #[serde(skip_serializing_if = "Option::is_none")]
     pad: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,6 +108,7 @@ impl Tokenizer {
                 _ => None,
             },
             kind: self.kind_name(),
+            more_ends: self.more_ends(),
             pad: self.pad(),
             unknown: self.unknown(),
             vocab_size: self.is_padded().then_some(self.vocab_size),
@@ -157,6 +162,7 @@ impl Tokenizer {
             ))),
         }?;
         let tokenizer = tokenizer.with_ends(envelope.begin, envelope.end)?;
+        let tokenizer = tokenizer.with_more_ends(envelope.more_ends);
         let tokenizer = tokenizer.with_names(envelope.pad, envelope.unknown);
         match envelope.vocab_size {
             Some(vocab_size) => tokenizer.padded(vocab_size),

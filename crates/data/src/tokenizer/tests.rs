@@ -115,6 +115,28 @@ fn with_added(tokens: &[&str]) -> Tokenizer {
 }
 
 #[test]
+fn a_text_may_have_several_ends() {
+    let plain = with_added(&["<|endoftext|>", "<s>", "</s>"]);
+    let several = plain.clone().with_more_ends([282, 280, 281, 282, 9999]);
+    // The first end is not listed twice, and an id without a token is left out.
+    assert_eq!(several.more_ends(), [281, 282]);
+    assert_eq!(several.end_of_text(), Some(280));
+    for tokenizer in [
+        Tokenizer::from_json(&several.to_json()).unwrap(),
+        several.clone().padded(300).unwrap(),
+        several,
+    ] {
+        let ends = (0..300).filter(|id| tokenizer.ends_text(*id));
+        assert_eq!(ends.collect::<Vec<_>>(), [280, 281, 282]);
+        // They end what is generated, and change no other result.
+        assert_eq!(tokenizer.begin_of_text(), plain.begin_of_text());
+    }
+    let ends = (0..300).filter(|id| plain.ends_text(*id));
+    assert_eq!(ends.collect::<Vec<_>>(), [280]);
+    assert!(!plain.to_json().contains("more_ends"));
+}
+
+#[test]
 fn the_ends_of_a_text_may_be_other_tokens() {
     let plain = with_added(&["<|endoftext|>", "<s>", "</s>"]);
     let ends = |tokenizer: &Tokenizer| {

@@ -1,33 +1,53 @@
 //! Checks that the sequences that a trained model reads at once fit into memory.
 
+use burn::tensor::Tensor;
 use burn::tensor::activation::log_softmax;
-use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Int, Tensor};
-use residual_zoo_backend::{BackendKind, OnBackend, PeakMemory, allocated};
+use burn::tensor::backend::AutodiffBackend;
+use residual_zoo_backend::{BackendKind, OnBackend, PeakMemory};
 use residual_zoo_core::{ConfigError, LanguageModel as _, ModelConfig, Vocabulary};
-use residual_zoo_evaluate::{MOST_LOGITS, most_rows};
+use residual_zoo_evaluate::most_rows;
 use residual_zoo_report::bytes;
 use residual_zoo_runs::RunConfig;
 use residual_zoo_system::memory::Amount;
 
+use super::passes::Passes;
 use super::{ample, is_counted, shown};
 use crate::Error;
-use crate::try_memory::TOKENS;
 
 /// The way a model reads several sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// An evaluation reads all sequences in one pass.
+    /// An evaluation reads all sequences in one pass, and continues copies of their caches.
     Evaluation,
-    /// A server keeps the cache of each sequence.
+    /// A server keeps the cache of each sequence. It reads some thousand tokens of prompts at a time.
     Serving,
+    /// Generation reads all prompts in one pass, and keeps the cache of each text.
+    Generation {
+        /// The most tokens of a text that are read in one pass.
+        read: usize,
+    },
 }
 
-/// Refuses to read `rows` sequences or images at once if they are estimated to take more than the `available` bytes of
-/// this machine. Needs no loaded model. The option `option` sets the number of sequences.
+/// Sequences that a model reads at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Sequences<'a> {
+    /// The option that an error is about, and its value.
+    pub option: (&'a str, usize),
+    /// What to do if they do not fit.
+    pub remedy: &'a str,
+    /// The number of sequences or images.
+    pub rows: usize,
+    /// The number of tokens of the longest sequence; at most the context counts.
+    pub time: usize,
+    /// The way they are read.
+    pub reading: Reading,
+}
+
+/// Refuses to read `sequences` or images at once if they are estimated to take more than the `available` bytes of this
+/// machine. Needs no loaded model.
 ///
-/// Sizes decide clear cases at once. In all other cases, a model of the same config reads a few sequences of full
-/// length, which takes some seconds. Nothing is refused if the backend has memory of its own or does not count its
+/// Sizes decide clear cases at once. In all other cases, the memory is extrapolated from small copies that read short
+/// sequences, which takes about a second. Nothing is refused if the backend has memory of its own or does not count its
 /// memory.
 ///
 /// # Errors
@@ -38,7 +58,7 @@ pub fn check_reading<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
     (kind, gpu): (BackendKind, Option<usize>),
-    (option, rows, reading): (&str, usize, Reading),
+    sequences: Sequences,
     available: Option<Amount>,
 ) -> Result<(), Error> {
     let Some(limit) = available.filter(|_| is_counted(kind)) else {
@@ -46,7 +66,9 @@ pub fn check_reading<C: ModelConfig>(
     };
     let available = limit.bytes as f64;
     let is_text = vocabulary.image().is_none();
-    let time = config.model.shape().context;
+    let context = config.model.shape().context;
+    let time = sequences.time.clamp(1, context.max(1));
+    let Sequences { rows, reading, .. } = sequences;
     let together = match reading {
         Reading::Evaluation if is_text => most_rows(rows, time),
         _ => rows,
@@ -55,51 +77,31 @@ pub fn check_reading<C: ModelConfig>(
     let of = |rows| {
         let mut config = config.clone();
         config.train.batch = rows;
-        config.train.time = None;
+        config.train.time = is_text.then_some(time);
         config
     };
     // Memory that is ample for training is ample for reading.
     if ample(&of(together), vocabulary) <= available {
         return Ok(());
     }
-    let few = match is_text {
-        true => (TOKENS / time).clamp(1, together),
-        false => together.min(FEW_IMAGES),
-    };
-    let measure = |rows| {
-        Error::unless_stopped().ok()?;
-        let read = Read {
-            config,
-            vocabulary,
-            rows,
-            reading,
-        };
-        let memory = PeakMemory::start(kind, gpu);
-        let kept = kind.run(gpu, read).ok()?.ok()?;
-        Some([memory.bytes()? as f64, kept])
-    };
-    let needed = || {
-        let [first, kept] = measure(few)?;
-        if reading == Reading::Serving {
-            return Some(first + kept * (together as f64 / few as f64 - 1.0));
+    let needed = match is_text {
+        true => {
+            let sizes = (together, time, reading);
+            let passes = Passes::measure(config, vocabulary, (kind, gpu), sizes, available);
+            passes.map(|passes| passes.needed(together, time, reading))
         }
-        let more = few.min(together - few);
-        let of_one = match more {
-            0 => 0.0,
-            more => (measure(few + more)?[0] - first) / more as f64,
-        };
-        let left = (together - few) as f64;
-        Some(first + left * of_one + logits(config, vocabulary, together))
+        false => of_images(config, vocabulary, (kind, gpu), together),
     };
-    let needed = needed();
     // A stopped measurement has no result.
     Error::unless_stopped()?;
     match needed {
         Some(needed) if needed > available => {
+            let (option, value) = sequences.option;
             let problem = format!(
-                "is {rows}, with which the model takes about {} of memory, but there are only {}; give a smaller number",
+                "is {value}, with which the model takes about {} of memory, but there are only {}; {}",
                 bytes(needed),
-                shown(limit)
+                shown(limit),
+                sequences.remedy
             );
             Err(ConfigError::new(option, problem).into())
         }
@@ -110,58 +112,51 @@ pub fn check_reading<C: ModelConfig>(
 /// Number of images that are read to measure the memory of one.
 const FEW_IMAGES: usize = 8;
 
-/// Bytes of the logits of continuations and their logarithms, which an evaluation computes a part at a time.
-fn logits<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary, rows: usize) -> f64 {
-    if vocabulary.image().is_some() || config.model.revises() {
-        // The measurement includes them.
-        return 0.0;
-    }
-    let all = rows as f64 * config.model.shape().context as f64 * vocabulary.outputs as f64;
-    let part = (MOST_LOGITS as f64).max(rows as f64 * vocabulary.outputs as f64);
-    4.0 * 4.0 * all.min(part)
+/// Estimates the bytes of the model and of `together` images, from passes over a few.
+fn of_images<C: ModelConfig>(
+    config: &RunConfig<C>,
+    vocabulary: Vocabulary,
+    (kind, gpu): (BackendKind, Option<usize>),
+    together: usize,
+) -> Option<f64> {
+    let few = together.min(FEW_IMAGES);
+    let measure = |rows| {
+        Error::unless_stopped().ok()?;
+        let read = Images {
+            config,
+            vocabulary,
+            rows,
+        };
+        let memory = PeakMemory::start(kind, gpu);
+        kind.run(gpu, read).ok()?.ok()?;
+        Some(memory.bytes()? as f64)
+    };
+    let first = measure(few)?;
+    let more = few.min(together - few);
+    let of_one = match more {
+        0 => 0.0,
+        more => (measure(few + more)? - first) / more as f64,
+    };
+    Some(first + (together - few) as f64 * of_one)
 }
 
-/// Reads sequences of full length, or images. Returns the bytes of their cache.
-struct Read<'a, C> {
+/// Reads images.
+struct Images<'a, C> {
     config: &'a RunConfig<C>,
     vocabulary: Vocabulary,
     rows: usize,
-    reading: Reading,
 }
 
-impl<C: ModelConfig> OnBackend for Read<'_, C> {
-    type Output = Result<f64, ConfigError>;
+impl<C: ModelConfig> OnBackend for Images<'_, C> {
+    type Output = Result<(), ConfigError>;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
-        self.kept::<B::InnerBackend>(&device)
-    }
-}
-
-impl<C: ModelConfig> Read<'_, C> {
-    fn kept<B: Backend>(&self, device: &B::Device) -> Result<f64, ConfigError> {
-        let model = self.config.model.build::<B>(self.vocabulary, device)?;
+        let model = (self.config.model).build::<B::InnerBackend>(self.vocabulary, &device)?;
         if let Some(size) = self.vocabulary.image() {
             let shape = [self.rows, size.channels, size.height, size.width];
-            let images = Tensor::<B, 4>::zeros(shape, device);
+            let images = Tensor::<B::InnerBackend, 4>::zeros(shape, &device);
             log_softmax(model.classify(images), 1).into_data();
-            return Ok(0.0);
         }
-        let ids = |time| Tensor::<B, 2, Int>::zeros([self.rows, time], device);
-        let context = self.config.model.shape().context;
-        if self.config.model.revises() && self.reading == Reading::Evaluation {
-            log_softmax(model.forward(ids(context)), 2).into_data();
-            return Ok(0.0);
-        }
-        let before = allocated().unwrap_or(0);
-        let mut cache = model.new_cache();
-        model.predict(ids(context), &mut cache).into_data();
-        let kept = allocated().unwrap_or(0).saturating_sub(before);
-        if self.reading == Reading::Evaluation && context > 1 {
-            // A continuation starts from a copy of the cache.
-            let mut cache = model.new_cache();
-            model.predict(ids(context - 1), &mut cache).into_data();
-            model.decode(ids(1), &mut cache.clone()).into_data();
-        }
-        Ok(kept as f64)
+        Ok(())
     }
 }
