@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use residual_zoo::Run;
 use residual_zoo::cli::{self, CheckpointArgs};
-use residual_zoo::core::ConfigError;
 use residual_zoo::exchange::{ExportOptions, export as write};
 
 use super::note_edited;
@@ -51,11 +50,6 @@ pub fn export(options: ExportArgs) -> anyhow::Result<()> {
     } = options;
     let run: Run = checkpoint.open(&run)?;
     note_edited(run.directory());
-    if run.config.model.loops.is_some() {
-        let problem =
-            "is set, and depth loops have no code in Python; other models can be exported";
-        return Err(ConfigError::new("model.loops", problem).into());
-    }
     let exported = write(&run, &directory, &ExportOptions { license })?;
     cli::print(&format!(
         "wrote {} ({}) from {}",

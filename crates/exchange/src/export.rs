@@ -341,6 +341,11 @@ fn parts(model: &ModelConfig) -> Result<Vec<&'static str>, Error> {
         let problem = format!("is {name}, which has no code in Python; {can} can be exported");
         Err(ConfigError::new(field, problem).into())
     };
+    if model.loops.is_some() {
+        let problem =
+            "is set, and depth loops have no code in Python; other models can be exported";
+        return Err(ConfigError::new("model.loops", problem).into());
+    }
     let mut parts = Vec::new();
     for entry in &model.layers {
         let part = match entry {
