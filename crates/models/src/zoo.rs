@@ -234,6 +234,12 @@ macro_rules! zoo {
                 }
             }
 
+            fn is_constrained(&self) -> bool {
+                match self {
+                    $(Self::$name(config) => config.is_constrained(),)+
+                }
+            }
+
             fn validate(&self) -> Result<(), $crate::core::ConfigError> {
                 match self {
                     $(Self::$name(config) => config.validate(),)+
