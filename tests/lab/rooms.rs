@@ -22,6 +22,7 @@ const ROOMS: [&[&str]; 12] = [
         "residual-zoo-gpt2",
         "residual-zoo-laurel",
         "residual-zoo-llama",
+        "residual-zoo-ngpt",
         "residual-zoo-recurrent",
         "residual-zoo-resnet",
         "residual-zoo-rmt",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use residual_zoo_core::{Architecture as _, ConfigError, Design as _, ModelConfig as _, Tensors};
 use residual_zoo_models::{ConnectionConfig, ModelConfig, PlacedConnection, Run, Zoo};
-use residual_zoo_models::{gpt2, laurel, llama, recurrent, rmt, tokenformer};
+use residual_zoo_models::{gpt2, laurel, llama, ngpt, recurrent, rmt, tokenformer};
 use residual_zoo_runs::checkpoint::{read_finite_tensors, write_tensors};
 use residual_zoo_runs::disk;
 use serde::Deserialize;
@@ -40,9 +40,9 @@ pub const MODULE: &str = "modeling_residual_zoo";
 pub const OWN_TYPE: &str = "residual_zoo";
 
 /// Writes the chosen checkpoint of `run` to the new directory `directory`: configs, weights, tokenizer and a model
-/// card. A GPT-2 becomes a `GPT2LMHeadModel`, and a modern decoder the
-/// class of `transformers` that has it, such as `LlamaForCausalLM`. Other models of GPT-2, Llama, RMT and TokenFormer layers, with plain connections
-/// or LAuReL, come with the code that `trust_remote_code` runs.
+/// card. A GPT-2 becomes a `GPT2LMHeadModel`, and a modern decoder the class of `transformers` that has it, such as
+/// `LlamaForCausalLM`. Other models of GPT-2, Llama, nGPT, RMT and TokenFormer layers, with plain connections or LAuReL,
+/// come with the code that `trust_remote_code` runs.
 ///
 /// # Errors
 ///
@@ -319,9 +319,13 @@ fn parts(model: &ModelConfig) -> Result<Vec<&'static str>, Error> {
         let part = match entry {
             Zoo::Gpt2(_) => gpt2::MODELING,
             Zoo::Llama(_) => llama::MODELING,
+            Zoo::Ngpt(_) => ngpt::MODELING,
             Zoo::Rmt(_) => rmt::MODELING,
             Zoo::TokenFormer(_) => tokenformer::MODELING,
-            other => return no_code("model", other.name(), "GPT-2, Llama, RMT and TokenFormer"),
+            other => {
+                let can = "GPT-2, Llama, nGPT, RMT and TokenFormer";
+                return no_code("model", other.name(), can);
+            }
         };
         if !parts.contains(&part) {
             parts.push(part);

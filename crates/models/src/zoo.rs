@@ -374,6 +374,8 @@ zoo! {
         Gpt2(residual_zoo_gpt2::Gpt2Config, residual_zoo_gpt2::Block),
         /// The modern decoder: Llama, Qwen, OLMo, Gemma, nanochat.
         Llama(residual_zoo_llama::LlamaConfig, residual_zoo_llama::Block),
+        /// nGPT, whose states and weight vectors have length 1.
+        Ngpt(residual_zoo_ngpt::NgptConfig, residual_zoo_ngpt::Block),
         /// The Residual Matrix Transformer.
         Rmt(residual_zoo_rmt::RmtConfig, residual_zoo_rmt::Block),
         /// TokenFormer, whose weights are tokens.
