@@ -44,9 +44,10 @@ fn the_repository_has_cases_of_every_architecture() {
         "streams",
         "vit",
         "resnet",
+        "ngpt",
     ]
     .map(count);
-    assert_eq!(counts, [4, 16, 16, 5, 16, 31, 6, 10]);
+    assert_eq!(counts, [4, 16, 16, 5, 16, 31, 6, 10, 3]);
 }
 
 #[test]

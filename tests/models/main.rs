@@ -12,6 +12,7 @@ mod experiments;
 mod growth;
 mod matrices;
 mod mup;
+mod ngpt;
 mod paper_tables;
 mod streams;
 mod vision;
