@@ -13,6 +13,7 @@
 //! |---|---|---|
 //! | [`gpt2`] | the baseline | x_{i+1} = x_i + f(norm(x_i)) |
 //! | [`llama`] | a second, modern baseline: Llama, Qwen, OLMo, Gemma, nanochat | x_{i+1} = x_i + f(norm(x_i)) |
+//! | [`ngpt`] | states and weight vectors of length 1 | x_{i+1} = N(x_i + \|α\| (N(f(x_i)) − x_i)), N(x) = x / \|x\| |
 //! | [`rmt`] | the stream is a matrix X, written under keys w and read by keys r | X^(l+1) = X^(l) + Σ_h w^(h) ⊗ f(r ·₁ LN(X^(l)))_h |
 //! | [`laurel`] | a learned connection around any sublayer | x_{i+1} = α f(x_i) + g(x_i, x_{i-1}, …) |
 //! | [`streams`] | more connections | such as H' = A_rᵀ H + Bᵀ f(A_mᵀ H) |

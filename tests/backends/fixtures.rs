@@ -45,9 +45,10 @@ fn the_repository_has_cases_of_every_architecture() {
         "vit",
         "resnet",
         "loops",
+        "ngpt",
     ]
     .map(count);
-    assert_eq!(counts, [4, 16, 16, 5, 16, 31, 6, 10, 8]);
+    assert_eq!(counts, [4, 16, 16, 5, 16, 31, 6, 10, 8, 3]);
 }
 
 #[test]

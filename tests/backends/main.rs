@@ -5,6 +5,7 @@
 
 mod bf16;
 mod fixtures;
+mod ngpt;
 mod ops;
 mod parity;
 mod reuse;

@@ -23,6 +23,7 @@ const ROOMS: [&[&str]; 12] = [
         "residual-zoo-laurel",
         "residual-zoo-llama",
         "residual-zoo-loops",
+        "residual-zoo-ngpt",
         "residual-zoo-recurrent",
         "residual-zoo-resnet",
         "residual-zoo-rmt",

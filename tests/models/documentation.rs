@@ -425,7 +425,7 @@ fn dead_links_and_items_are_found() {
     assert_eq!(page(links).dead_links(), dead);
 
     for dead in [
-        "Attention::attend",
+        "Attention::heed",
         "Laurel::new_cache",
         "Attentiveness",
         "core::Laurel",
@@ -442,8 +442,8 @@ fn dead_links_and_items_are_found() {
             assert_eq!(page(&text).dead_items(&items), [name], "{text}");
         }
     }
-    let text = "```text\nEach layer: Attention::attend\n```";
-    assert_eq!(page(text).dead_items(&items), ["Attention::attend"]);
+    let text = "```text\nEach layer: Attention::heed\n```";
+    assert_eq!(page(text).dead_items(&items), ["Attention::heed"]);
     for (code, file) in [
         ("Laurel", "../../crates/laurel/src/config.rs"),
         ("retrieve_all", "../../crates/rmt/src/memory.rs"),

@@ -13,6 +13,7 @@ mod growth;
 mod loops;
 mod matrices;
 mod mup;
+mod ngpt;
 mod paper_tables;
 mod streams;
 mod vision;

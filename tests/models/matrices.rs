@@ -19,7 +19,7 @@ fn matrices(model: &Zoo, vocabulary: Vocabulary) -> BTreeMap<String, [usize; 3]>
     let all = params::list::<Flex, _>(&model).into_iter();
     let hidden = all.filter_map(|p| Some((p.matrices?, p)));
     let of_first = hidden.filter_map(|(matrices, p)| {
-        assert_eq!(p.role, Role::Weight, "{}", p.name);
+        assert!(matches!(p.role, Role::Weight | Role::Unit), "{}", p.name);
         let count: usize = p.shape.iter().product();
         let dims = matrices.dims();
         assert_eq!(dims.iter().product::<usize>(), count, "{}", p.name);
@@ -57,6 +57,18 @@ fn the_maps_of_every_architecture_are_hidden_matrices() {
             ("attention.proj.weight", [1, 48, 48]),
             ("feed_forward.gate.weight", [1, 48, 52]),
             ("feed_forward.fc.weight", [1, 48, 52]),
+            ("feed_forward.proj.weight", [1, 52, 48]),
+        ],
+    );
+    expect(
+        &zoo::ngpt(),
+        &[
+            ("attention.q.weight", [1, 48, 48]),
+            ("attention.k.weight", [1, 48, 48]),
+            ("attention.v.weight", [1, 48, 48]),
+            ("attention.proj.weight", [1, 48, 48]),
+            ("feed_forward.fc.weight", [1, 48, 52]),
+            ("feed_forward.gate.weight", [1, 48, 52]),
             ("feed_forward.proj.weight", [1, 52, 48]),
         ],
     );

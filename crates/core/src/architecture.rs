@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     ConfigError, Connection, Cost, Decoder, Embeddings, Frame, ImageSize, ModelConfig, Plain,
-    Reads, ResidualBlock, Stack, Tensors, TokenEmbeddingsOptions, Transfer, check,
+    Reads, ResidualBlock, Stack, Tensors, TokenEmbeddingsOptions, Transfer, check, unit,
 };
 
 /// Sizes of a model that other parts of the zoo read.
@@ -164,6 +164,12 @@ pub trait Architecture:
         false
     }
 
+    /// Whether the layers or the embeddings have matrices of [unit vectors](crate::unit). After initialisation and after
+    /// every optimizer step, [`ModelConfig::constrain`] then sets the lengths of these vectors to 1.
+    fn is_constrained(&self) -> bool {
+        false
+    }
+
     /// Checks every field.
     ///
     /// # Errors
@@ -278,6 +284,13 @@ impl<A: Architecture> ModelConfig for PlainModel<A> {
 
     fn has_statistics(&self) -> bool {
         self.0.has_statistics()
+    }
+
+    fn constrain<B: Backend>(&self, model: Self::Model<B>) -> Self::Model<B> {
+        match self.0.is_constrained() {
+            true => unit::normalise(model),
+            false => model,
+        }
     }
 
     fn assemble<B: Backend>(&self, vocabulary: Vocabulary, device: &B::Device) -> Self::Model<B> {

@@ -150,6 +150,13 @@ pub trait ModelConfig:
         1
     }
 
+    /// Maps the model onto the set that its parameters stay in, such as [unit vectors](crate::unit); by default, returns
+    /// the model itself. [`build`](Self::build) calls it after initialisation, and the trainer after every optimizer
+    /// step. Parameters keep their ids, shapes and gradient requirements.
+    fn constrain<B: Backend>(&self, model: Self::Model<B>) -> Self::Model<B> {
+        model
+    }
+
     /// Builds a model with fresh weights. The weights are drawn from the backend's random generator, so
     /// call `B::seed` first for reproducible weights.
     ///
@@ -167,7 +174,7 @@ pub trait ModelConfig:
         self.reads(vocabulary)?;
         let model = self.assemble(vocabulary, device);
         materialise(&model);
-        Ok(model)
+        Ok(self.constrain(model))
     }
 }
 

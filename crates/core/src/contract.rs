@@ -23,7 +23,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 
 use crate::ops::loss::Loss;
-use crate::params::ParamInfo;
+use crate::params::{ParamInfo, Role};
 use crate::recompute::Seeds;
 use crate::{
     Cache, ImageSize, Input, LanguageModel, ModelConfig, Recompute, Vocabulary, autodiff, params,
@@ -61,6 +61,8 @@ pub fn alone() -> MutexGuard<'static, ()> {
 /// 9. The model without autodiff gives the same logits.
 /// 10. With [recomputed](crate::recompute) activations, the loss is the same, bit for bit where operations are not
 ///     fused. The gradients are the same up to rounding.
+/// 11. A new model is on its [constraint set](crate::ModelConfig::constrain), up to rounding. `constrain` changes every
+///     [unit matrix](crate::unit) of another model, and nothing else.
 ///
 /// Waits for its [turn](alone).
 ///
@@ -89,8 +91,8 @@ where
 }
 
 /// Checks an image model built by `config`, which must have no dropout, on images of this `size`. Logits must be finite
-/// and `[batch, 1, classes]`, and every part of the image must affect them. Properties 3 to 5, 7, 9 and 10 of [`check`]
-/// must hold too.
+/// and `[batch, 1, classes]`, and every part of the image must affect them. Properties 3 to 5, 7 and 9 to 11 of
+/// [`check`] must hold too.
 ///
 /// # Panics
 ///
@@ -193,6 +195,7 @@ fn behaves<B, C>(
     let other = config
         .build::<B>(vocabulary, device)
         .expect("a valid config");
+    stays_on_its_constraints::<B, C>(config, &other, model);
     survives_export(model, other, &sample.input);
     let inner = config.assemble::<B::InnerBackend>(vocabulary, device);
     validates_as_it_trains::<B, C>(model, inner, sample);
@@ -407,6 +410,45 @@ fn validates_as_it_trains<B, C>(
         model.forward(sample.input.clone()),
         "the model without autodiff",
     );
+}
+
+/// Checks the constraints of the `new` model of `config`, and of `model`, which has other weights.
+fn stays_on_its_constraints<B, C>(config: &C, new: &C::Model<B>, model: &C::Model<B>)
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+{
+    let changes = |model: &C::Model<B>| {
+        let after = config.constrain(model.clone());
+        let list = params::list::<B, _>(model);
+        let what = "ids, shapes and roles of constrained parameters";
+        assert_eq!(params::list::<B, _>(&after), list, "{what}");
+        let [before, after] = [model, &after].map(|model| params::export::<B, _>(model));
+        let changes = list.into_iter().map(|info| {
+            let [before, after] = [&before, &after].map(|all| all[&info.name].iter::<f64>());
+            let change = before.zip(after).map(|(a, b)| (a - b).abs());
+            let change = change.fold(0.0, f64::max);
+            (info, change)
+        });
+        changes.collect::<Vec<_>>()
+    };
+    for (ParamInfo { name, .. }, change) in changes(new) {
+        assert!(
+            change < 1e-6,
+            "`{name}` of a new model changes by {change:.1e} when it is constrained"
+        );
+    }
+    for (ParamInfo { name, role, .. }, change) in changes(model) {
+        let is_unit = role == Role::Unit;
+        assert!(
+            if is_unit {
+                change > 1e-3
+            } else {
+                change == 0.0
+            },
+            "`{name}`, {role:?}, changes by {change:.1e} when it is constrained"
+        );
+    }
 }
 
 fn survives_export<B: Backend, M: LanguageModel<B>>(model: &M, other: M, input: &Input<B>) {

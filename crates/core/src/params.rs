@@ -9,13 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 
-use crate::Matrices;
+use crate::{Matrices, unit};
 
 /// The purpose of a parameter. Weight decay applies only to [`Role::Weight`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A matrix between features.
     Weight,
+    /// A matrix or table of [unit vectors](crate::unit).
+    Unit,
     /// A shift after a matrix product.
     Bias,
     /// Scale or shift of a norm.
@@ -37,7 +39,9 @@ impl Role {
             .last()
             .map_or(("", ""), |s| (s.owner.as_str(), s.field.as_str()));
         let inside = |field: &str| path.iter().any(|s| s.field == field);
-        if owner.ends_with("Norm") || field.starts_with("norm") {
+        if unit::axis_of(owner).is_some() {
+            Self::Unit
+        } else if owner.ends_with("Norm") || field.starts_with("norm") {
             Self::Norm
         } else if inside("embeddings") || field == "timestep" {
             if inside("unembedding") {
@@ -288,7 +292,10 @@ impl<B: Backend> ModuleVisitor<B> for List {
         self.found.push(ParamInfo {
             name: self.path.name(),
             id: param.id,
-            matrices: self.path.matrices(&shape).filter(|_| role == Role::Weight),
+            matrices: self
+                .path
+                .matrices(&shape)
+                .filter(|_| matches!(role, Role::Weight | Role::Unit)),
             shape,
             role,
             trainable: param.is_require_grad(),

@@ -8,7 +8,7 @@ use residual_zoo_core::{
     Architecture as _, ConfigError, Design as _, ModelConfig as _, Tensors, params,
 };
 use residual_zoo_models::{ConnectionConfig, ModelConfig, PlacedConnection, Run, Zoo};
-use residual_zoo_models::{gpt2, laurel, llama, recurrent, rmt, tokenformer};
+use residual_zoo_models::{gpt2, laurel, llama, ngpt, recurrent, rmt, tokenformer};
 use residual_zoo_runs::checkpoint::{read_finite_tensors, write_tensors};
 use residual_zoo_runs::{Error as RunError, disk};
 use serde::Deserialize;
@@ -44,7 +44,7 @@ pub const OWN_TYPE: &str = "residual_zoo";
 
 /// Writes the chosen checkpoint of `run` to the new directory `directory`: configs, weights, tokenizer and a model
 /// card. A GPT-2 becomes a `GPT2LMHeadModel`, and a Llama (the modern decoder) the class of `transformers` that has it,
-/// such as `LlamaForCausalLM`. Other models of GPT-2, Llama, RMT and TokenFormer layers, with plain connections or
+/// such as `LlamaForCausalLM`. Other models of GPT-2, Llama, nGPT, RMT and TokenFormer layers, with plain connections or
 /// LAuReL, come with the code that `trust_remote_code` runs.
 ///
 /// # Errors
@@ -351,9 +351,13 @@ fn parts(model: &ModelConfig) -> Result<Vec<&'static str>, Error> {
         let part = match entry {
             Zoo::Gpt2(_) => gpt2::MODELING,
             Zoo::Llama(_) => llama::MODELING,
+            Zoo::Ngpt(_) => ngpt::MODELING,
             Zoo::Rmt(_) => rmt::MODELING,
             Zoo::TokenFormer(_) => tokenformer::MODELING,
-            other => return no_code("model", other.name(), "GPT-2, Llama, RMT and TokenFormer"),
+            other => {
+                let can = "GPT-2, Llama, nGPT, RMT and TokenFormer";
+                return no_code("model", other.name(), can);
+            }
         };
         if !parts.contains(&part) {
             parts.push(part);

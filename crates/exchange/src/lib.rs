@@ -8,7 +8,7 @@
 //! | TokenFormer, as its authors publish it | `pytorch_model.bin` |
 //!
 //! [`export()`] writes a run for Hugging Face's `transformers`: a GPT-2 as `GPT2LMHeadModel`, and other models of
-//! GPT-2, Llama, RMT and TokenFormer layers with their Python code. [`import()`] reads both back.
+//! GPT-2, Llama, nGPT, RMT and TokenFormer layers with their Python code. [`import()`] reads both back.
 //!
 //! Every tensor is accounted for: a missing or unexpected tensor, or one of another shape, is an error. Pickles are
 //! read without executing them.

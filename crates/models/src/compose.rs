@@ -4,7 +4,7 @@
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
     Architecture, ConfigError, ConnectionOf, Cost, Decoder, Design, EndsOf, Frame, Increment,
-    ModelConfig, Reads, Shape, Sites, Stack, StreamSize, Update, Vocabulary, WithEnds,
+    ModelConfig, Reads, Shape, Sites, Stack, StreamSize, Update, Vocabulary, WithEnds, unit,
 };
 use residual_zoo_loops::{LoopsConfig, Part};
 use residual_zoo_recurrent::RecurrentConfig;
@@ -596,6 +596,14 @@ impl<A: List> ModelConfig for Composition<A> {
 
     fn has_statistics(&self) -> bool {
         self.layers.iter().any(A::has_statistics)
+    }
+
+    /// Constrains the parameters of architectures that have constraints. Connections and recurrences have none.
+    fn constrain<B: Backend>(&self, model: Self::Model<B>) -> Self::Model<B> {
+        match self.layers.iter().any(A::is_constrained) {
+            true => unit::normalise(model),
+            false => model,
+        }
     }
 
     /// A recurrence closes its last block without a carry, so appending tokens changes it.

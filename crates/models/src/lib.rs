@@ -32,6 +32,7 @@ pub use residual_zoo_gpt2 as gpt2;
 pub use residual_zoo_laurel as laurel;
 pub use residual_zoo_llama as llama;
 pub use residual_zoo_loops as loops;
+pub use residual_zoo_ngpt as ngpt;
 pub use residual_zoo_recurrent as recurrent;
 pub use residual_zoo_resnet as resnet;
 pub use residual_zoo_rmt as rmt;

@@ -246,6 +246,12 @@ macro_rules! zoo {
                 }
             }
 
+            fn is_constrained(&self) -> bool {
+                match self {
+                    $(Self::$name(config) => config.is_constrained(),)+
+                }
+            }
+
             fn validate(&self) -> Result<(), $crate::core::ConfigError> {
                 match self {
                     $(Self::$name(config) => config.validate(),)+
@@ -380,6 +386,8 @@ zoo! {
         Gpt2(residual_zoo_gpt2::Gpt2Config, residual_zoo_gpt2::Block),
         /// Llama (the modern decoder), also as Qwen, OLMo, Gemma, nanochat.
         Llama(residual_zoo_llama::LlamaConfig, residual_zoo_llama::Block),
+        /// nGPT, whose states and weight vectors have length 1.
+        Ngpt(residual_zoo_ngpt::NgptConfig, residual_zoo_ngpt::Block),
         /// The Residual Matrix Transformer.
         Rmt(residual_zoo_rmt::RmtConfig, residual_zoo_rmt::Block),
         /// TokenFormer, whose weights are tokens.

@@ -62,7 +62,7 @@ pub struct TrainConfig {
     /// ε, added to the square root of AdamW's second moment.
     pub eps: f64,
     /// Weight decay: decoupled with AdamW, added to the gradient with SGD. It does not apply to norms, embeddings, the
-    /// unembedding, biases or the weights that mix streams.
+    /// unembedding, biases, the unit vectors of nGPT or the weights that mix streams.
     pub weight_decay: f64,
     /// The average of the weights that the run keeps beside the weights; `None` for none. It is validated too
     /// (`ema_valid_loss`), and `--weights ema` generates, evaluates and exports with it.

@@ -20,6 +20,7 @@ use crate::root;
 
 mod loops;
 mod modern;
+mod ngpt;
 pub mod reuse;
 mod streams;
 mod vision;
@@ -54,6 +55,8 @@ pub struct Case {
     pub gradients: BTreeMap<String, TensorData>,
     /// The running statistics after the pass, by their names in the zoo.
     pub statistics: BTreeMap<String, TensorData>,
+    /// Parameters after the step of an optimizer that `about` describes, by their names in the zoo.
+    pub stepped: BTreeMap<String, TensorData>,
 }
 
 /// Reads the fixtures of the repository, or the files in the directory that the environment variable `ZOO_FIXTURES`
@@ -112,7 +115,7 @@ impl Case {
         let metadata = header.metadata().as_ref().ok_or("no metadata")?;
         let config = metadata.get("config").ok_or("no config")?;
         let mut keys = Keys(serde_json::from_str(config).map_err(|e| e.to_string())?);
-        let about = ["grown", "merged", "tuned", "net2net"];
+        let about = ["grown", "merged", "tuned", "net2net", "step"];
         let about = about
             .into_iter()
             .filter_map(|key| Some((key.into(), keys.0.remove(key)?)));
@@ -150,11 +153,13 @@ impl Case {
             .into_iter()
             .filter_map(|name| Some((name.into(), take(name).ok()?)));
         let results = results.collect();
-        let [mut weights, mut gradients, mut statistics] = [(); 3].map(|()| BTreeMap::new());
+        let [mut weights, mut gradients, mut statistics, mut stepped] =
+            [(); 4].map(|()| BTreeMap::new());
         for (name, data) in tensors {
             let (of, name) = match name.split_once('.') {
                 Some(("grad", name)) => (&mut gradients, name),
                 Some(("updated", name)) => (&mut statistics, name),
+                Some(("step", name)) => (&mut stepped, name),
                 _ => (&mut weights, name.as_str()),
             };
             of.extend(translate(name, data));
@@ -174,6 +179,7 @@ impl Case {
             weights,
             gradients,
             statistics,
+            stepped,
         })
     }
 }
@@ -197,6 +203,7 @@ pub fn model(mut keys: Keys) -> Result<(Zoo, Vocabulary, Translate), String> {
         "laurel" => laurel(&mut keys)?,
         "loops" => loops::model(&mut keys)?,
         "modern" => modern::model(&mut keys)?,
+        "ngpt" => ngpt::model(&mut keys)?,
         "recurrent" => {
             let zoo = Zoo::of(gpt2(&mut keys)?).recurrent(recurrence(&mut keys)?);
             (zoo, Box::new(rename(gpt2_name, same)))

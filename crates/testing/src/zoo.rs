@@ -5,6 +5,7 @@ use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
 use residual_zoo::llama::{Biases, CanonConfig, Gate, LlamaConfig, QkNorm};
 use residual_zoo::loops::{Inject, LoopOrder, LoopStart, LoopsConfig, Times, Timestep};
+use residual_zoo::ngpt::{NgptConfig, Positions};
 use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
 use residual_zoo::resnet::{BlockKind, ResNetConfig, ShortcutKind, Stem};
 use residual_zoo::rmt::RmtConfig;
@@ -67,6 +68,30 @@ fn llama_with_options() -> Zoo {
         gate: Some(Gate::PerHead),
         canon: Some(CanonConfig::default()),
         ..LlamaConfig::default()
+    })
+}
+
+/// An nGPT with two layers.
+pub fn ngpt() -> Zoo {
+    Zoo::of(small_ngpt())
+}
+
+fn small_ngpt() -> NgptConfig {
+    NgptConfig {
+        n_layer: 2,
+        n_head: 4,
+        width: WIDTH,
+        d_ff: Some(52),
+        context: 64,
+        ..NgptConfig::default()
+    }
+}
+
+/// An nGPT with the positions of the published code.
+fn ngpt_as_code() -> Zoo {
+    Zoo::of(NgptConfig {
+        positions: Positions::Code,
+        ..small_ngpt()
     })
 }
 
@@ -175,6 +200,8 @@ pub fn architectures() -> Vec<(&'static str, Zoo)> {
         ("GPT-2", gpt2()),
         ("Llama", llama()),
         ("Llama with options", llama_with_options()),
+        ("nGPT", ngpt()),
+        ("nGPT as its code", ngpt_as_code()),
         ("RMT", rmt()),
         ("LAuReL", gpt2().per_sublayer(LaurelConfig::rw_lr_pa(3, 4))),
         ("TokenFormer", tokenformer()),
@@ -467,6 +494,14 @@ pub fn compositions() -> Vec<(&'static str, Zoo)> {
             gpt2()
                 .per_sublayer(LaurelConfig::rw_lr_pa(2, 4))
                 .recurrent(recurrence(9, Form::Paper)),
+        ),
+        (
+            "recurrent nGPT",
+            ngpt().recurrent(recurrence(9, Form::Paper)),
+        ),
+        (
+            "LAuReL around nGPT and GPT-2 layers in turn",
+            in_turn([ngpt(), gpt2()]).per_layer(LaurelConfig::rw_lr(3)),
         ),
         (
             "GPT-2 and TokenFormer in turn",

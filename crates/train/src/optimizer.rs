@@ -111,7 +111,10 @@ impl<B: AutodiffBackend> Optimizer<B> {
         let lr = lr * rate;
         match (self.kind, p.matrices) {
             (OptimizerKind::Muon(muon), Some(matrices)) => Step::Muon {
-                decay: muon.weight_decay.unwrap_or(decay),
+                decay: match p.role {
+                    Role::Weight => muon.weight_decay.unwrap_or(decay),
+                    _ => 0.0,
+                },
                 lr: lr * self.hidden_rate,
                 muon,
                 matrices,

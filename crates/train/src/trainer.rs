@@ -377,7 +377,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             let lr = self.learning_rate();
             let model = self.model.take();
             let model = model.map(|model| self.optimizer.step(model, grads, scale, lr));
-            self.model = model.map(|model| statistics::apply(model, statistics));
+            let model = model.map(|model| statistics::apply(model, statistics));
+            self.model = model.map(|model| self.config.model.constrain(model));
             self.exchange_weights();
             self.update_average();
             self.progress.skipped_in_a_row = 0;

@@ -27,6 +27,7 @@ enum Fault {
     PredictsByTheFirst,
     RecomputesDifferently,
     OverlooksAPixel,
+    ConstrainsToAHalf,
 }
 
 /// A bigram model: the logits after a token are the token's row of a table. The logits of an image are the sum of the
@@ -139,6 +140,15 @@ impl ModelConfig for Fault {
         }
     }
 
+    fn constrain<B: Backend>(&self, model: Bigram<B>) -> Bigram<B> {
+        let Bigram { table, .. } = model;
+        let table = match self {
+            Fault::ConstrainsToAHalf => table.map(|x| (x.detach() * 0.5).require_grad()),
+            _ => table,
+        };
+        Bigram { table, ..model }
+    }
+
     fn assemble<B: Backend>(&self, vocabulary: Vocabulary, d: &B::Device) -> Bigram<B> {
         let (rows, outputs) = (rows(vocabulary), vocabulary.outputs);
         let (table, dead) = (normal([rows, outputs], 1.0, d), normal([outputs], 1.0, d));
@@ -238,6 +248,12 @@ fn a_config_that_miscounts_fails() {
 #[should_panic(expected = "with recomputed activations")]
 fn a_model_that_recomputes_something_else_fails() {
     check(Fault::RecomputesDifferently);
+}
+
+#[test]
+#[should_panic(expected = "`table` of a new model changes")]
+fn a_model_off_its_constraints_fails() {
+    check(Fault::ConstrainsToAHalf);
 }
 
 fn check_images(fault: Fault) {

@@ -49,7 +49,7 @@ pub(super) struct Passes {
     fixed: f64,
     /// A sequence in the first layers: at 1, 1/2 and 1/4 of the longest length.
     pass: [f64; 3],
-    /// What all further layers add to a sequence of the longest length.
+    /// The sum that all further layers add to a sequence of the longest length.
     handed_on: f64,
     /// The cache of a sequence, in all layers: at 1 and 1/2 of the longest length.
     cache: [f64; 2],

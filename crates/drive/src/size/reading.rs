@@ -33,7 +33,7 @@ pub enum Reading {
 pub struct Sequences<'a> {
     /// The option that an error is about, and its value.
     pub option: (&'a str, usize),
-    /// What to do if they do not fit.
+    /// The remedy if they do not fit.
     pub remedy: &'a str,
     /// The number of sequences or images.
     pub rows: usize,

@@ -129,7 +129,7 @@ fn config(keys: &mut Keys) -> Result<LlamaConfig, String> {
     })
 }
 
-fn rotary(keys: &mut Keys) -> Result<Rotary, String> {
+pub(super) fn rotary(keys: &mut Keys) -> Result<Rotary, String> {
     let Value::Object(rotary) = keys.take("rotary")? else {
         return Err("rotary has no fields".into());
     };
