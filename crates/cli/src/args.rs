@@ -10,7 +10,7 @@ use residual_zoo_core::{ConfigError, ModelConfig, Precision};
 use residual_zoo_data::Source as Data;
 use residual_zoo_data::{DataConfig, ImagesConfig, SyntheticConfig, TokenizerConfig, is_on_hub};
 use residual_zoo_drive::Place;
-use residual_zoo_runs::{Choice, Error, Run, Weights, did_you_mean, names_of};
+use residual_zoo_runs::{Choice, Error, Run, SavedWeights, did_you_mean, names_of};
 use residual_zoo_train::dashboard::Display;
 
 /// The backend to compute on.
@@ -118,8 +118,8 @@ pub struct CheckpointArgs {
     #[arg(long, value_name = "STEP|best|newest", default_value_t = Choice::Newest)]
     pub checkpoint: Choice,
     /// The weights of the checkpoint: `trained`, or `ema`, their average, if the run keeps one (`train.ema`)
-    #[arg(long, value_name = "trained|ema", default_value_t = Weights::Trained)]
-    pub weights: Weights,
+    #[arg(long, value_name = "trained|ema", default_value_t = SavedWeights::Trained)]
+    pub weights: SavedWeights,
 }
 
 impl CheckpointArgs {

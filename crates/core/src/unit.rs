@@ -88,7 +88,9 @@ impl<B: Backend> ModuleMapper<B> for Normalise {
         };
         param.map(|w| {
             let is_trained = w.is_require_grad();
-            unit_along(w.detach(), axis).set_require_grad(is_trained)
+            // A detached tensor that requires a gradient would make the result part of a graph.
+            let w = w.detach().set_require_grad(false);
+            unit_along(w, axis).set_require_grad(is_trained)
         })
     }
 }

@@ -7,7 +7,7 @@ use residual_zoo_core::ops::attention::{DotAttention, KvCache, merge_heads, spli
 use residual_zoo_core::unit::{UnitColumns, UnitRows};
 use residual_zoo_core::{Branch, Frame};
 
-use crate::{Factor, NgptConfig, Positions, step_towards, unit};
+use crate::{Factor, NgptConfig, NgptPositions, step_towards, unit};
 
 /// h + f(h) = N(N(h) + |α| (N(attention(h)) − N(h))).
 ///
@@ -27,7 +27,7 @@ pub struct Attention<B: Backend> {
     qk_scale: Factor<B>,
     /// `[width, width]`.
     proj: UnitRows<B>,
-    positions: Positions,
+    positions: NgptPositions,
     base: f64,
     heads: DotAttention,
     dropout: Dropout,

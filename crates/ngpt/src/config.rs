@@ -6,7 +6,7 @@ use residual_zoo_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Attention, Block, Factor, Mlp, Positions, UnitEmbeddings, embeddings};
+use crate::{Attention, Block, Factor, Mlp, NgptPositions, UnitEmbeddings, embeddings};
 
 /// The config of nGPT. Fields that a file leaves out have the values of [`Default`]: the size of GPT-2 small.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct NgptConfig {
     /// Maximum number of positions.
     pub context: usize,
     /// The positions of queries and keys.
-    pub positions: Positions,
+    pub positions: NgptPositions,
     /// Base of the angles of the positions.
     pub rotary_base: f64,
     /// Dropout on h_0, on the attention weights and on the output of each sublayer before it is normalised.
@@ -38,7 +38,7 @@ impl Default for NgptConfig {
             width: 768,
             d_ff: None,
             context: 1024,
-            positions: Positions::Rotary,
+            positions: NgptPositions::Rotary,
             rotary_base: 10_000.0,
             dropout: 0.0,
         }

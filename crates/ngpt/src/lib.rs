@@ -31,7 +31,7 @@ pub use attention::Attention;
 pub use config::NgptConfig;
 pub use embeddings::UnitEmbeddings;
 pub use mlp::Mlp;
-pub use positions::Positions;
+pub use positions::NgptPositions;
 pub use sphere::{Factor, step_towards, unit};
 
 use residual_zoo_core::{Decoder, Layer, Plain, Stack};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The way queries and keys encode their positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Positions {
+pub enum NgptPositions {
     /// Rotary positions, as in the paper: coordinates 2c and 2c + 1 turn by the angle position · base^(−2c/d).
     #[default]
     Rotary,
@@ -15,7 +15,7 @@ pub enum Positions {
     Code,
 }
 
-impl Positions {
+impl NgptPositions {
     /// Encodes the positions after `seen` in x `[batch, heads, time, d]`, with an even d. Returns the same shape.
     pub(crate) fn encode<B: Backend>(
         self,

@@ -3,7 +3,7 @@ use burn::tensor::{Distribution, Tensor};
 use residual_zoo_core::params::{self, Role};
 use residual_zoo_core::{Architecture, Branch, Frame, PlainModel, contract};
 
-use crate::{Attention, Mlp, NgptConfig, Positions, unit};
+use crate::{Attention, Mlp, NgptConfig, NgptPositions, unit};
 
 fn small() -> NgptConfig {
     NgptConfig {
@@ -18,7 +18,7 @@ fn small() -> NgptConfig {
 
 #[test]
 fn keeps_the_contract() {
-    for positions in [Positions::Rotary, Positions::Code] {
+    for positions in [NgptPositions::Rotary, NgptPositions::Code] {
         let config = NgptConfig {
             positions,
             ..small()

@@ -485,12 +485,21 @@ pub fn read_scalars(directory: &Path) -> Result<BTreeMap<String, f64>, Error> {
     Ok(scalars.filter_map(value).collect())
 }
 
-/// Loads the weights in the file `path` of a checkpoint, such as [`MODEL`], into `model`.
+/// Loads the weights of a checkpoint into `model`.
 ///
 /// # Errors
 ///
 /// Returns an error if the file is missing, damaged or of another model.
-pub fn load_model<B: Backend, M: Module<B>>(model: M, path: &Path) -> Result<M, Error> {
+pub fn load_model<B: Backend, M: Module<B>>(model: M, directory: &Path) -> Result<M, Error> {
+    load_file(model, &directory.join(MODEL))
+}
+
+/// Loads the weights in a file of a checkpoint, [`MODEL`] or [`EMA`], into `model`.
+///
+/// # Errors
+///
+/// Returns the errors of [`load_model`].
+pub fn load_file<B: Backend, M: Module<B>>(model: M, path: &Path) -> Result<M, Error> {
     let (tensors, _) = read_finite_tensors(path)?;
     let imported = params::import::<B, M>(model, tensors);
     imported.map_err(|source| Error::Import {

@@ -92,7 +92,7 @@ impl Choice {
 
 /// The weights of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Weights {
+pub enum SavedWeights {
     /// The weights after the last step.
     #[default]
     Trained,
@@ -100,7 +100,7 @@ pub enum Weights {
     Ema,
 }
 
-impl FromStr for Weights {
+impl FromStr for SavedWeights {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -112,7 +112,7 @@ impl FromStr for Weights {
     }
 }
 
-impl fmt::Display for Weights {
+impl fmt::Display for SavedWeights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Trained => "trained",
@@ -121,7 +121,7 @@ impl fmt::Display for Weights {
     }
 }
 
-impl Weights {
+impl SavedWeights {
     /// The file of these weights in `checkpoint`.
     ///
     /// # Errors

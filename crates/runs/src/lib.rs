@@ -24,7 +24,7 @@ pub mod run_dir;
 mod wording;
 
 pub use assign::{composition, names_of};
-pub use choice::{Choice, Weights, best};
+pub use choice::{Choice, SavedWeights, best};
 pub use config::{
     DecayShape, Ema, EmaStart, MinLearningRate, OnDiskError, OptimizerKind, RunConfig, Schedule,
     TrainConfig,

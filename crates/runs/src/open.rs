@@ -9,14 +9,14 @@ use residual_zoo_data::{Corpus, StreamDecoder, Tokenizer, derive_seed};
 
 use crate::checkpoint::{self, Newest};
 use crate::generate::{Generator, Generators, Sampling};
-use crate::{Choice, Error, Row, RunConfig, Weights, run_dir};
+use crate::{Choice, Error, Row, RunConfig, SavedWeights, run_dir};
 
 /// A finished or running run, read from its directory. Reading writes nothing there.
 #[derive(Clone, Debug)]
 pub struct Run<C> {
     directory: PathBuf,
     choice: Choice,
-    weights: Weights,
+    weights: SavedWeights,
     /// The config, with every field.
     pub config: RunConfig<C>,
     /// The tokenizer.
@@ -34,7 +34,7 @@ impl<C: ModelConfig> Run<C> {
         let run = Self {
             directory: directory.into(),
             choice: Choice::default(),
-            weights: Weights::default(),
+            weights: SavedWeights::default(),
             config: run_dir::read_config(directory)?,
             tokenizer: run_dir::read_tokenizer(directory)?,
         };
@@ -51,7 +51,7 @@ impl<C: ModelConfig> Run<C> {
 
     /// Chooses the weights of the checkpoint, or their average.
     #[must_use]
-    pub fn with(self, weights: Weights) -> Self {
+    pub fn with(self, weights: SavedWeights) -> Self {
         Self { weights, ..self }
     }
 
@@ -59,7 +59,7 @@ impl<C: ModelConfig> Run<C> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Weights::file`].
+    /// Returns the errors of [`SavedWeights::file`].
     pub fn weights_in(&self, checkpoint: &Path) -> Result<PathBuf, Error> {
         self.weights.file(checkpoint)
     }
@@ -151,7 +151,7 @@ impl<C: ModelConfig> Run<C> {
             .model
             .build::<B>(self.vocabulary(), device)
             .map_err(|error| error.within("model"))?;
-        checkpoint::load_model(model, &self.weights_in(checkpoint)?)
+        checkpoint::load_file(model, &self.weights_in(checkpoint)?)
     }
 
     /// Refuses a checkpoint that is too small for the model of the config, before the model is allocated.

@@ -5,7 +5,7 @@ use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
 use residual_zoo::llama::{Biases, CanonConfig, Gate, LlamaConfig, QkNorm};
 use residual_zoo::loops::{Inject, LoopOrder, LoopStart, LoopsConfig, Times, Timestep};
-use residual_zoo::ngpt::{NgptConfig, Positions};
+use residual_zoo::ngpt::{NgptConfig, NgptPositions};
 use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
 use residual_zoo::resnet::{BlockKind, ResNetConfig, ShortcutKind, Stem};
 use residual_zoo::rmt::RmtConfig;
@@ -90,7 +90,7 @@ fn small_ngpt() -> NgptConfig {
 /// An nGPT with the positions of the published code.
 fn ngpt_as_code() -> Zoo {
     Zoo::of(NgptConfig {
-        positions: Positions::Code,
+        positions: NgptPositions::Code,
         ..small_ngpt()
     })
 }

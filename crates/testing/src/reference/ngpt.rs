@@ -2,7 +2,7 @@
 
 use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::core::{Pairs, Rotary};
-use residual_zoo::ngpt::{NgptConfig, Positions};
+use residual_zoo::ngpt::{NgptConfig, NgptPositions};
 
 use super::{Keys, Translate, modern};
 
@@ -18,7 +18,10 @@ pub(super) fn model(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
     if rotary != only {
         return Err(format!("rotary is {rotary:?}"));
     }
-    let positions = [("rotary", Positions::Rotary), ("code", Positions::Code)];
+    let positions = [
+        ("rotary", NgptPositions::Rotary),
+        ("code", NgptPositions::Code),
+    ];
     let config = NgptConfig {
         n_layer: keys.take_size("n_layer")?,
         n_head: keys.take_size("n_head")?,
