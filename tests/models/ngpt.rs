@@ -119,11 +119,16 @@ fn weight_decay_applies_to_no_parameter() {
             (OptimizerKind::Muon(muon), 0.5),
         ],
     ] {
+        // Other tests draw from the same generator, so one model gives the initial weights of both.
+        let first = weights(&trainer(&ngpt(), pair[0].0, 0.0));
         let [without, with] = pair.map(|(optimizer, weight_decay)| {
             let mut trainer = trainer(&ngpt(), optimizer, weight_decay);
+            let model = params::import::<B, _>(trainer.model().clone(), first.clone());
+            trainer.replace_model(model.unwrap());
             steps(&mut trainer, 2);
             weights(&trainer)
         });
+        assert_ne!(first, without);
         assert_eq!(without, with);
     }
 }
@@ -208,7 +213,12 @@ fn compositions_stay_on_the_sphere_in_training() {
 
 #[test]
 fn every_connection_around_ngpt_keeps_the_contract() {
-    for (name, around) in connections() {
+    // The first sublayer of an x_0 mix reads (r + m) x_0, and nGPT normalises this factor away, so r and m of that
+    // sublayer have no gradient.
+    let others = connections()
+        .into_iter()
+        .filter(|(name, _)| !name.starts_with("x0 mix"));
+    for (name, around) in others {
         println!("{name}");
         let config = Zoo {
             layers: ngpt().layers,

@@ -364,9 +364,10 @@ impl TrainConfig {
     ///
     /// Returns an error that names the first invalid field.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        // The steps follow from the tokens, if they are set.
+        check::positive("tokens", self.tokens.unwrap_or(1.0))?;
         check::at_least_one("steps", self.steps)?;
         check::at_most("steps", self.steps, MOST_STEPS)?;
-        check::positive("tokens", self.tokens.unwrap_or(1.0))?;
         check::size("batch", self.batch)?;
         check::at_least_one("accumulate", self.accumulate)?;
         check::at_most("accumulate", self.accumulate, MOST_MICRO_BATCHES)?;

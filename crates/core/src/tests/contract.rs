@@ -143,7 +143,9 @@ impl ModelConfig for Fault {
     fn constrain<B: Backend>(&self, model: Bigram<B>) -> Bigram<B> {
         let Bigram { table, .. } = model;
         let table = match self {
-            Fault::ConstrainsToAHalf => table.map(|x| (x.detach() * 0.5).require_grad()),
+            Fault::ConstrainsToAHalf => {
+                table.map(|x| (x.detach().set_require_grad(false) * 0.5).require_grad())
+            }
             _ => table,
         };
         Bigram { table, ..model }
