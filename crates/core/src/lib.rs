@@ -21,7 +21,7 @@
 //! [`autodiff`] sums the gradients of a model. [`mup`] has the initialisation and learning rates of μP, and [`ops`] the
 //! operations that architectures share. [`recompute`] runs layers again in the backward pass instead of keeping their
 //! activations. [`statistics`] updates running statistics, such as the means of a batch norm. [`params`] lists, exports
-//! and imports parameters by name. [`unit`] has matrices of unit vectors. [`Cost`] counts parameters and FLOPs.
+//! and imports parameters by name. [`mod@unit`] has matrices of unit vectors. [`Cost`] counts parameters and FLOPs.
 
 #![forbid(unsafe_code)]
 
