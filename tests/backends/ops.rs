@@ -14,6 +14,7 @@ impl OnBackend for Agree {
     fn run<B: AutodiffBackend>(self, device: B::Device) {
         ops::agree::<B>(&device, 2e-5);
         ops::optimizer_agrees::<B>(&device, 2e-5);
+        ops::muon_agrees::<B>(&device, 2e-5);
     }
 }
 

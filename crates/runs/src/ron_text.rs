@@ -201,7 +201,10 @@ mod tests {
         }
         // Other errors keep their words.
         for (text, problem) in [
-            ("(data: (), part: Some(length: 3))", "unknown field `length`"),
+            (
+                "(data: (), part: Some(length: 3))",
+                "unknown field `length`",
+            ),
             ("(data: (), part: Some())", "field `size` is missing"),
             ("(data: (), connection: Some(Cosine))", "PerSublayer(Cosine"),
         ] {

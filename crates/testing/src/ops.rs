@@ -1,13 +1,17 @@
 //! The fast and the plain form of every operation, on shapes that no block size divides.
 
+use burn::backend::Flex;
 use burn::module::{Param, ParamId};
 use burn::tensor::activation::softmax;
-use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::AutodiffBackend};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Distribution, Int, Tensor, TensorData};
 use residual_zoo::core::ops::attention::{DotAttention, mask_future};
 use residual_zoo::core::ops::batch_norm::{self, Normed};
+use residual_zoo::core::ops::muon::{Hidden, muon};
 use residual_zoo::core::ops::optimizer::{AdamW, adamw, adamw_plain, sum_of_squares};
 use residual_zoo::core::ops::{activation, convolution, embedding, loss, mix, sinkhorn};
 use residual_zoo::core::{Linear, Norm, NormParams, matmul, matmul_f32, product};
+use residual_zoo::core::{Muon, MuonForm};
 use residual_zoo_kernels::{self as kernels, Form};
 
 use crate::pass::Values;
@@ -351,6 +355,43 @@ pub fn optimizer_agrees<B: AutodiffBackend>(device: &B::Device, tolerance: f64) 
     ];
     let [fast, plain] = sums.map(|sum| vec![sum.into_data()]);
     both.compare("a sum of squares", fast, plain);
+}
+
+/// Asserts that a step of Muon on `device` equals the step on Flex.
+pub fn muon_agrees<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
+    let both = Both::<B> { device, tolerance };
+    for form in [
+        MuonForm::Keller,
+        MuonForm::Moonlight,
+        MuonForm::Nanochat { beta_2: 0.9 },
+    ] {
+        for shape in [[3, 7, 12], [1, 20, 6], [2, 64, 64]] {
+            let settings = Muon {
+                form,
+                ..Muon::default()
+            };
+            let drawn = [(); 3].map(|()| random::<B, 3>(shape, device).into_data());
+            let here = muon_step::<B::InnerBackend>(&settings, &drawn, device);
+            let on_flex = muon_step::<Flex>(&settings, &drawn, &Default::default());
+            both.compare(&format!("{settings:?} {shape:?}"), here, on_flex);
+        }
+    }
+}
+
+/// W, b and the squares after a step from the given W, b and gradient.
+fn muon_step<B: Backend>(
+    settings: &Muon,
+    drawn: &[TensorData; 3],
+    device: &B::Device,
+) -> Vec<TensorData> {
+    let [w, b, g] = drawn
+        .each_ref()
+        .map(|data| Tensor::<B, 3>::from_data(data.clone(), device));
+    let squares = settings.squares(w.dims());
+    let squares = squares.map(|shape| Tensor::ones(shape, device));
+    let after = muon(settings, [0.02, 0.1], Hidden { w, b, squares }, g);
+    let all = [Some(after.w), Some(after.b), after.squares];
+    all.into_iter().flatten().map(Tensor::into_data).collect()
 }
 
 /// Asserts that attention drops the weights that [`kernels::Dropped`] names, and scales up the others.
