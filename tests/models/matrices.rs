@@ -98,6 +98,19 @@ fn the_maps_of_every_architecture_are_hidden_matrices() {
         .collect();
     expected.extend(pairs("feed_forward.ffn", 51));
     expect(&zoo::tokenformer(), &expected);
+    // The corrections B · A of keys `[n, width]` have the layout of the keys, and those of values that of the values.
+    let mut low_rank = zoo::tokenformer();
+    for layer in &mut low_rank.layers {
+        if let residual_zoo::Zoo::TokenFormer(config) = layer {
+            config.lora = Some(4);
+        }
+    }
+    let found = matrices(&low_rank, 20.into());
+    let of = |name: &str| found[&format!("feed_forward.ffn.lora.{name}")];
+    assert_eq!(of("keys_a"), [1, 48, 4]);
+    assert_eq!(of("keys_b"), [1, 4, 51]);
+    assert_eq!(of("values_b"), [1, 51, 4]);
+    assert_eq!(of("values_a"), [1, 4, 48]);
 }
 
 /// Depthwise filters, and all parameters of connections, are left to AdamW.

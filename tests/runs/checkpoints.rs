@@ -424,6 +424,21 @@ fn the_average_of_the_weights_generates_is_evaluated_and_exported() {
         let greedy = ["--tokens", "40", "--temperature", "0"];
         ok(command.arg(run).args(greedy).args(weights))
     };
+    // Scores of one set of weights are not taken for those of the other.
+    let task = scratch.file(
+        "task.txt",
+        "one two three four five six seven eight nine ten",
+    );
+    let evaluated = |weights: &str| {
+        let mut command = zoo("evaluate");
+        command.arg(&run).args(["--weights", weights, "--task"]);
+        let shown = ok(command.arg(&task));
+        assert!(!shown.contains("before"), "{shown}");
+        let line = shown.lines().find(|line| line.contains("token_perplexity"));
+        line.unwrap_or_else(|| panic!("{shown}")).to_owned()
+    };
+    assert_ne!(evaluated("trained"), evaluated("ema"));
+
     let of_average = text(&run, &["--weights", "ema"]);
     assert_eq!(text(&run, &[]), text(&run, &["--weights", "trained"]));
     ok(zoo("export")
@@ -432,6 +447,11 @@ fn the_average_of_the_weights_generates_is_evaluated_and_exported() {
         .arg(&out));
     ok(zoo("import").arg(&out).arg("--run").arg(&back));
     assert_eq!(text(&back, &[]), of_average);
+    let card = fs::read_to_string(out.join("README.md")).unwrap();
+    assert!(
+        card.contains("exponential moving average") && card.contains(&format!("{average:.4}")),
+        "{card}"
+    );
     let imported = |name: &str, file: &str| {
         let newest = checkpoint::newest(&scratch.path(name)).unwrap().path;
         checkpoint::read_tensors(&newest.join(file)).unwrap().0

@@ -315,6 +315,10 @@ impl<A: Architecture> Transfer for PlainModel<A> {
         self.0.rate(name)
     }
 
+    fn has_rates(&self) -> bool {
+        self.0.has_rates()
+    }
+
     fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
         self.0.grows_from(&smaller.0)
     }

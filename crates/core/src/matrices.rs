@@ -5,7 +5,9 @@ use burn::tensor::{Tensor, backend::Backend};
 /// The matrices `[d_in, d_out]` of a parameter inside a branch: maps from d_in to d_out hidden features.
 ///
 /// Fused matrices count as several, so the queries, keys and values of GPT-2's `qkv` are three. The kernel of a
-/// convolution is one matrix from its patches to its channels. Tables, the unembedding, the map from image patches,
+/// convolution is one matrix from its patches to its channels; in Keller Jordan's code, its s is always 1. The keys of a
+/// TokenFormer are one matrix, and so are its values and each set of keys of an RMT; no paper trained them with Muon.
+/// Tables, the unembedding, the map from image patches,
 /// depthwise filters and all parameters of connections are not hidden matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matrices {
@@ -36,7 +38,8 @@ impl Matrices {
         if fields.iter().any(|field| outside.contains(field)) {
             return None;
         }
-        let is_read_by_rows = ["keys", "r_q", "r_k", "r_v", "r_ff"].contains(&field);
+        let is_read_by_rows =
+            ["keys", "keys_a", "keys_b", "r_q", "r_k", "r_v", "r_ff"].contains(&field);
         let (order, count, d_in, d_out) = match *shape {
             [d_in, d_out] if fields.contains(&"qkv") => (Order::InCountOut, 3, d_in, d_out / 3),
             [d_out, d_in] if is_read_by_rows => (Order::OutIn, 1, d_in, d_out),

@@ -26,6 +26,11 @@ pub trait Transfer: Sized {
         1.0
     }
 
+    /// Whether parameters have learning rates of their own, which [`rate`](Self::rate) returns.
+    fn has_rates(&self) -> bool {
+        false
+    }
+
     /// Checks that the weights of a model of config `smaller` can initialise a part of this model, as far as the
     /// configs show.
     ///

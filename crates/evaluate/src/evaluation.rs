@@ -74,7 +74,7 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
     progress: OnProgress,
 ) -> Result<Vec<Results>, Error> {
     let checkpoint = run.checkpoint()?.path;
-    let weights = checkpoint::weights_blake3(&checkpoint)?;
+    let weights = run.weights().blake3(&checkpoint)?;
     let model = model_blake3(run);
     disk::create_directories(&options.directory)?;
     let _lock = Lock::take(&options.directory)?;

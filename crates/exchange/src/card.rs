@@ -7,8 +7,8 @@ use std::path::Path;
 use residual_zoo_core::ModelConfig as _;
 use residual_zoo_data::{Source, one_line};
 use residual_zoo_models::{Run, Zoo};
-use residual_zoo_runs::checkpoint;
 use residual_zoo_runs::run_dir::{METRICS, read_history};
+use residual_zoo_runs::{SavedWeights, checkpoint};
 use serde_json::json;
 
 use crate::{Error, ExportOptions};
@@ -56,6 +56,9 @@ pub fn card(
     card += &row("data", &inline(&run.config.data.source));
     let step = checkpoint::step_of(checkpoint).unwrap_or_default();
     card += &row("optimizer steps", &step.to_string());
+    if run.weights() == SavedWeights::Ema {
+        card += &row("weights", "exponential moving average over the steps");
+    }
     if let Some((at, loss)) = last_loss(run, step)? {
         let name = format!("validation loss after {at} steps, nats per token");
         card += &row(&name, &format!("{loss:.4}"));
@@ -120,7 +123,13 @@ fn last_loss(run: &Run, step: usize) -> Result<Option<(usize, f64)>, Error> {
     let rows = run.rows()?;
     let validated = rows.iter().filter(|row| row.step <= step);
     Ok(validated
-        .filter_map(|row| Some((row.step, row.valid_loss?)))
+        .filter_map(|row| {
+            let loss = match run.weights() {
+                SavedWeights::Trained => row.valid_loss,
+                SavedWeights::Ema => row.ema_valid_loss,
+            };
+            Some((row.step, loss?))
+        })
         .next_back())
 }
 

@@ -280,6 +280,10 @@ impl Architecture for Gpt2Config {
 }
 
 impl Transfer for Gpt2Config {
+    fn has_rates(&self) -> bool {
+        self.mup.is_some()
+    }
+
     fn rate(&self, name: &str) -> f64 {
         let Some(Mup { base, .. }) = &self.mup else {
             return 1.0;

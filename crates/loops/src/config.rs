@@ -135,6 +135,9 @@ impl LoopsConfig {
     /// ```text
     /// s_r = core(s_{r-1} + e),  s_0 = 0
     /// ```
+    ///
+    /// In the authors' code, the core ends with the final norm in each loop, the number of loops grows in training, and
+    /// only the last loops get a gradient and a loss. Here the final norm comes after the last loop.
     pub fn looped(times: usize) -> Self {
         Self {
             times: Times::Fixed(times),
@@ -151,9 +154,9 @@ impl LoopsConfig {
     /// logits = unembed(coda(norm(s_loops)))
     /// ```
     ///
-    /// Two layers before and two behind the core, 32 loops in the mean, and a gradient through the last 8. The model
-    /// has 8 layers and `norm_places: Sandwich`. The norm behind the loops is used again before the unembedding. The
-    /// variance of the state is 2/(5 D), as of all weights, times the factor D of `scaled_embedding`.
+    /// Two layers before and two after the core, λ with a mean of 32, and a gradient through the last 8 loops. The
+    /// model has 8 layers and `norm_places: Sandwich`. The norm after the loops is used again before the unembedding.
+    /// The variance of the state is that of Huginn's weights, 2/(5 D), times the factor D of `scaled_embedding`.
     pub fn huginn() -> Self {
         Self {
             prelude: 2,

@@ -12,6 +12,10 @@ impl<A: List> Transfer for Composition<A> {
 
     /// Returns the multiplier of the architecture that owns the parameter, or 1 for connections, recurrences and depth
     /// loops.
+    fn has_rates(&self) -> bool {
+        self.layers.iter().any(A::has_rates)
+    }
+
     fn rate(&self, name: &str) -> f64 {
         let layer = name.split('.').find_map(|part| part.parse().ok());
         let is_connection = [".connection.", ".ends."]

@@ -325,6 +325,12 @@ macro_rules! zoo {
                 }
             }
 
+            fn has_rates(&self) -> bool {
+                match self {
+                    $(Self::$name(config) => config.has_rates(),)+
+                }
+            }
+
             fn grows_from(&self, smaller: &Self) -> Result<(), $crate::core::ConfigError> {
                 #[allow(unreachable_patterns)]
                 match (self, smaller) {

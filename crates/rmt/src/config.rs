@@ -299,6 +299,10 @@ impl RmtConfig {
 }
 
 impl Transfer for RmtConfig {
+    fn has_rates(&self) -> bool {
+        self.mup.is_some()
+    }
+
     fn rate(&self, name: &str) -> f64 {
         let Some(Mup { base, .. }) = &self.mup else {
             return 1.0;

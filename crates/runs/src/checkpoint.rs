@@ -305,7 +305,7 @@ pub fn newest_if_any(run: &Path) -> Result<Option<Newest>, Error> {
     }
 }
 
-/// The BLAKE3 hash of the weights in the checkpoint `directory`, according to its manifest.
+/// The BLAKE3 hash of the trained weights in the checkpoint `directory`, according to its manifest.
 ///
 /// # Errors
 ///

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::checkpoint::{self, Newest};
-use crate::{Error, Row, run_dir};
+use crate::{Error, Row, manifest, run_dir};
 
 /// The choice of a checkpoint of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,6 +122,17 @@ impl fmt::Display for SavedWeights {
 }
 
 impl SavedWeights {
+    /// The BLAKE3 hash of these weights in `checkpoint`, according to its manifest.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`file`](Self::file), and an error if the manifest is damaged.
+    pub fn blake3(self, checkpoint: &Path) -> Result<String, Error> {
+        let file = self.file(checkpoint)?;
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        manifest::blake3_of(checkpoint, &name)
+    }
+
     /// The file of these weights in `checkpoint`.
     ///
     /// # Errors

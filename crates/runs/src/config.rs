@@ -35,8 +35,8 @@ pub struct TrainConfig {
     pub seed: u64,
     /// Number of optimizer steps.
     pub steps: usize,
-    /// A budget of training tokens (images, for a model of images) that replaces `steps`: the run takes as many steps
-    /// as reach it. `None` means `steps`.
+    /// A budget of training tokens (of images, for a model of images) that replaces `steps`: the run takes the smallest
+    /// number of steps that reaches it. `None` means `steps`.
     pub tokens: Option<f64>,
     /// Sequences per micro-batch.
     pub batch: usize,
@@ -61,7 +61,7 @@ pub struct TrainConfig {
     pub beta_2: f64,
     /// ε, added to the square root of AdamW's second moment.
     pub eps: f64,
-    /// Weight decay: decoupled with AdamW, added to the gradient with SGD. It does not apply to norms, embeddings, the
+    /// Weight decay: decoupled with AdamW and Muon, added to the gradient with SGD. It does not apply to norms, embeddings, the
     /// unembedding, biases, the unit vectors of nGPT or the weights that mix streams.
     pub weight_decay: f64,
     /// The average of the weights that the run keeps beside the weights; `None` for none. It is validated too
@@ -85,7 +85,7 @@ pub struct TrainConfig {
     /// more time. The results stay the same, except for rounding in a recurrence and in connections that read earlier
     /// streams. `None` keeps all activations.
     pub recompute: Option<Recompute>,
-    /// Whether several processes share the moments of AdamW: each keeps the moments of some parameters, updates these
+    /// Whether several processes share the moments of AdamW or Muon: each keeps the moments of some parameters, updates these
     /// parameters, and sends them to the others. The results are the same as without sharing (ZeRO stage 1, Rajbhandari
     /// et al. 2020).
     pub shard_optimizer: bool,
@@ -260,11 +260,12 @@ impl OptimizerKind {
     }
 }
 
-/// An exponential moving average of the weights. After step t, counted from 1, e ← c e + (1 − c) w.
+/// An exponential moving average of the weights. After step t, counted from 1, the average e becomes c e + (1 − c) w,
+/// where w are the weights. `start` determines c.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ema {
-    /// d, the share of the average that a step keeps; the average reaches over about 1 / (1 − d) steps.
+    /// d, the share of the average that a step keeps. The average covers about the last 1 / (1 − d) steps.
     pub decay: f64,
     /// How the average starts.
     pub start: EmaStart,
@@ -273,9 +274,9 @@ pub struct Ema {
 /// The start of an average of weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EmaStart {
-    /// c = d, from the initial weights.
+    /// c = d. The average begins as the initial weights.
     Initial,
-    /// c = min(d, (1 + t) / (10 + t)), from the initial weights: the average forgets them soon (TensorFlow's
+    /// c = min(d, (1 + t) / (10 + t)). The average begins as the initial weights and soon forgets them (TensorFlow's
     /// `num_updates`).
     #[default]
     Warm,
@@ -366,6 +367,10 @@ impl TrainConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         // The steps follow from the tokens, if they are set.
         check::positive("tokens", self.tokens.unwrap_or(1.0))?;
+        if let (Some(tokens), true) = (self.tokens, self.steps > MOST_STEPS) {
+            let problem = format!("is {tokens}; no run is that long");
+            return Err(ConfigError::new("tokens", problem));
+        }
         check::at_least_one("steps", self.steps)?;
         check::at_most("steps", self.steps, MOST_STEPS)?;
         check::size("batch", self.batch)?;
@@ -485,6 +490,10 @@ impl<M: ModelConfig> RunConfig<M> {
         self.train
             .validate()
             .map_err(|error| error.within("train"))?;
+        if let (OptimizerKind::Muon(_), true) = (self.train.optimizer, self.model.has_rates()) {
+            let problem = "is Muon, but the model's `mup` sets learning rates for AdamW; leave `mup` out, or use AdamW";
+            return Err(ConfigError::new("train.optimizer", problem));
+        }
         self.validate_lengths()?;
         self.validate_sizes(vocabulary)
     }

@@ -55,6 +55,11 @@ impl<C: ModelConfig> Run<C> {
         Self { weights, ..self }
     }
 
+    /// The chosen weights of the checkpoint.
+    pub fn weights(&self) -> SavedWeights {
+        self.weights
+    }
+
     /// The file of the chosen weights in `checkpoint`.
     ///
     /// # Errors
@@ -88,9 +93,13 @@ impl<C: ModelConfig> Run<C> {
     /// Names the run and one of its checkpoints for the user: `runs/gpt2, step 360`.
     pub fn describe(&self, checkpoint: &Path) -> String {
         let run = self.directory.display();
+        let of = match self.weights {
+            SavedWeights::Trained => "",
+            SavedWeights::Ema => ", average of the weights",
+        };
         match checkpoint::step_of(checkpoint) {
-            Some(step) => format!("{run}, step {step}"),
-            None => run.to_string(),
+            Some(step) => format!("{run}, step {step}{of}"),
+            None => format!("{run}{of}"),
         }
     }
 

@@ -68,8 +68,11 @@ pub(crate) const NAMES: &str = "fields have names, as in `Name(field: 1)`";
 /// A hint for a field that only compositions have.
 pub(crate) fn of_composition(field: &str) -> &'static str {
     match field {
-        "connection" | "recurrence" | "loops" | "patches" => {
+        "connection" => {
             "; a composition has it: `model: Composed(layers: [ARCHITECTURE(…)], connection: …)`"
+        }
+        "recurrence" | "loops" | "patches" => {
+            "; a composition has it, beside its `layers: [ARCHITECTURE(…)]`: `model: Composed(…)`"
         }
         _ => "",
     }

@@ -459,6 +459,10 @@ impl Transfer for TokenFormerConfig {
         added.or(self.lora.map(|_| "lora"))
     }
 
+    fn has_rates(&self) -> bool {
+        self.mup.is_some()
+    }
+
     fn rate(&self, name: &str) -> f64 {
         let Some(Mup { base, .. }) = &self.mup else {
             return 1.0;

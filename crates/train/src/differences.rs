@@ -62,9 +62,13 @@ pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) ->
 /// Describes a larger number of steps, which needs no permission.
 pub(crate) fn longer<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) -> Option<String> {
     let (from, to) = (before.train.steps, now.train.steps);
+    let by = match now.train.tokens {
+        Some(tokens) => format!(" by train.tokens = {tokens}"),
+        None => String::new(),
+    };
     (to > from).then(|| {
         format!(
-            "train.steps raised from {from} to {to}; the learning rate now follows the longer \
+            "train.steps raised{by} from {from} to {to}; the learning rate now follows the longer \
              schedule"
         )
     })

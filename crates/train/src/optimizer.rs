@@ -54,13 +54,14 @@ pub struct Moments {
 impl<B: AutodiffBackend> Optimizer<B> {
     /// An optimizer without moments. `rates` holds the learning-rate factors that differ from 1, by parameter name.
     pub fn new(config: &TrainConfig, rates: BTreeMap<String, f64>) -> Self {
+        let others = config.learning_rate;
         let hidden = match config.optimizer {
-            OptimizerKind::Muon(Muon { learning_rate, .. }) => learning_rate,
-            _ => None,
+            OptimizerKind::Muon(muon) => muon.learning_rate(others),
+            _ => others,
         };
         Self {
             kind: config.optimizer,
-            hidden_rate: hidden.map_or(1.0, |hidden| hidden / config.learning_rate),
+            hidden_rate: hidden / others,
             precision: config.precision.unwrap_or_default(),
             rates,
             constants: AdamW {
@@ -81,22 +82,16 @@ impl<B: AutodiffBackend> Optimizer<B> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the optimizer is Muon and the model has no hidden matrices to train, or μP's learning rates.
+    /// Returns an error if the optimizer is Muon and the model has no hidden matrices to train.
     pub fn check<M: Module<B>>(&self, model: &M) -> Result<(), ConfigError> {
         let OptimizerKind::Muon(_) = self.kind else {
             return Ok(());
         };
-        let wrong = |problem: &str| Err(ConfigError::new("train.optimizer", problem));
         let mut trained = params::list::<B, M>(model).into_iter();
         if !trained.any(|p| p.trainable && p.matrices.is_some()) {
-            return wrong(
-                "is Muon, but the model trains no matrix between hidden features; use AdamW",
-            );
-        }
-        if !self.rates.is_empty() {
-            return wrong(
-                "is Muon, but the model's `mup` sets learning rates for AdamW; leave `mup` out, or use AdamW",
-            );
+            let problem =
+                "is Muon, but the model trains no matrix between hidden features; use AdamW";
+            return Err(ConfigError::new("train.optimizer", problem));
         }
         Ok(())
     }

@@ -1,5 +1,11 @@
 //! Muon: momentum whose matrices are made orthogonal (Jordan et al., "Muon: an optimizer for hidden layers in neural
-//! networks", 2024).
+//! networks", 2024). A step on a matrix W, with gradient g and momentum b:
+//!
+//! ```text
+//! b ← μ b + (1 − μ) g
+//! u = μ b + (1 − μ) g           with Nesterov's momentum, otherwise u = b
+//! W ← (1 − η λ) W − η s NS(u)   NS(u): u with singular values between about 0.5 and 1.5
+//! ```
 
 use burn::tensor::{Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
@@ -7,18 +13,14 @@ use serde::{Deserialize, Serialize};
 use crate::{ConfigError, check, matmul};
 
 /// The settings of Muon. It trains the matrices between hidden features ([`Matrices`](crate::Matrices)); AdamW trains
-/// all other parameters. The steps on a matrix `[out, in]`, with the gradient g and the momentum b:
-///
-/// ```text
-/// b ← μ b + (1 − μ) g
-/// u = μ b + (1 − μ) g           with Nesterov's momentum, otherwise u = b
-/// W ← (1 − η λ) W − η s NS(u)   NS(u): u with all singular values near 1
-/// ```
+/// all other parameters. A step is W ← (1 − η λ) W − η s NS(u), where u is the momentum, and NS brings its singular
+/// values between about 0.5 and 1.5.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Muon {
     /// η, the peak learning rate of hidden matrices; the schedule scales it as `train.learning_rate`. `None` means
-    /// `train.learning_rate`, for which `Moonlight` is made.
+    /// `train.learning_rate` in the form `Moonlight`, and 0.02, the published value, in the other forms. A last
+    /// learning rate `Rate(x)` is multiplied by the ratio of the two peaks.
     pub learning_rate: Option<f64>,
     /// μ, the share of the momentum that each step keeps.
     pub momentum: f64,
@@ -38,13 +40,14 @@ pub struct Muon {
 pub enum MuonForm {
     /// s = max(1, out / in)^½, with a learning rate near 0.02 (Jordan et al. 2024).
     Keller,
-    /// s = 0.2 max(out, in)^½, which gives a step the size of AdamW's, so that both use one learning rate (Liu et al.,
-    /// "Muon is scalable for LLM training", 2025).
+    /// s = 0.2 max(out, in)^½, which gives a step the size of AdamW's, so that both can use the same learning rate (Liu
+    /// et al., "Muon is scalable for LLM training", 2025).
     #[default]
     Moonlight,
-    /// The form of nanochat (2026): rows of u of equal length, the coefficients of Polar Express (Amsel et al. 2025),
-    /// steps divided by the root of a running mean of their squares along one side (Li et al., "NorMuon", 2025),
-    /// s = max(1, out / in)^½, and a decay of s λ, only where it has the sign of the step.
+    /// The form of nanochat (2026). The rows of u get equal length, and NS has the coefficients of Polar Express (Amsel
+    /// et al. 2025). The step Y is divided by the root of a running mean of its squares along one side (Li et al.,
+    /// "NorMuon", 2025), and keeps the norm of an orthogonal matrix. s = max(1, out / in)^½, and
+    /// W ← W − η s (Y + λ W \[Y ⊙ W ≥ 0\]).
     Nanochat {
         /// The share of the running mean that each step keeps.
         beta_2: f64,
@@ -65,6 +68,14 @@ impl Default for Muon {
 }
 
 impl Muon {
+    /// η, if the other parameters have the learning rate `others`.
+    pub fn learning_rate(&self, others: f64) -> f64 {
+        self.learning_rate.unwrap_or(match self.form {
+            MuonForm::Moonlight => others,
+            MuonForm::Keller | MuonForm::Nanochat { .. } => 0.02,
+        })
+    }
+
     /// Checks every field.
     ///
     /// # Errors
@@ -189,7 +200,7 @@ fn quintic<B: Backend>(x: Tensor<B, 3>, coefficients: &[[f64; 3]]) -> Tensor<B, 
 /// nanochat's orthogonal factor of u `[count, in, out]`, with the Frobenius norm of an orthogonal matrix.
 fn polar_express<B: Backend>(u: Tensor<B, 3>) -> Tensor<B, 3> {
     let [_, d_in, d_out] = u.dims();
-    // All weights of one output get the same length.
+    // The weights of each output become a vector of the same length.
     let of_output = u.clone().square().sum_dim(1).sqrt().clamp_min(1e-6);
     let u = u.clone() / of_output * (norm(u) / (d_out as f64).sqrt());
     let x = quintic(u.clone() / (norm(u) * 1.01 + 1e-6), &POLAR);
