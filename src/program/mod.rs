@@ -29,10 +29,10 @@ use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, DataArgs, ExperimentArgs};
 use residual_zoo::core::ConfigError;
-use residual_zoo::core::check::MOST;
 use residual_zoo::data::{DataConfig, Source, Tokenizer, TokenizerConfig, is_on_hub, read_utf8};
 use residual_zoo::drive::{Basis, Error as DriveError};
 use residual_zoo::lab::{Error, ExperimentFile, long_warm_ups};
+use residual_zoo::loops::MOST_LOOPS;
 use residual_zoo::report::si;
 use residual_zoo::runs::{Error as RunError, did_you_mean, run_dir};
 use residual_zoo::{ConnectionConfig, PlacedConnection, Run, builtin, experiment};
@@ -82,7 +82,7 @@ enum Command {
 #[derive(clap::Args, Debug)]
 struct LoopsArgs {
     /// Loops of a model with a depth loop, in place of the number in its config
-    #[arg(long, value_name = "N", value_parser = cli::number(1, MOST as u32))]
+    #[arg(long, value_name = "N", value_parser = cli::number(1, MOST_LOOPS as u32))]
     loops: Option<u32>,
 }
 

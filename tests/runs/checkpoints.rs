@@ -408,6 +408,26 @@ fn the_newest_and_the_best_are_kept() {
     assert_eq!(kept, [best, 12], "{losses:?}");
 }
 
+/// The moments of one optimizer are none of another's, but weights suit every optimizer.
+#[test]
+fn a_run_starts_from_weights_of_another_optimizer_with_fresh_moments() {
+    let scratch = Scratch::new();
+    let [first, second] = ["first", "second"].map(|name| scratch.path(name));
+    ok(&mut program::smoke(&first));
+    let start = |by: &str| {
+        let mut command = program::smoke(&second);
+        command.args(["--set", "train.optimizer=Muon()", "--init-by", by]);
+        command.arg("--init-from").arg(&first);
+        command
+    };
+    fails(
+        &mut start("grow"),
+        2,
+        &["`--init-by`", "another optimizer", "grow-fresh"],
+    );
+    ok(&mut start("grow-fresh"));
+}
+
 /// Every command that reads a model can read the average of its weights.
 #[test]
 fn the_average_of_the_weights_generates_is_evaluated_and_exported() {

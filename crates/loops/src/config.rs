@@ -171,6 +171,10 @@ impl LoopsConfig {
     }
 }
 
+/// Maximum number of loops. A cache has keys and values for each loop, and each loop takes the time of the core, so
+/// larger numbers are typing errors.
+pub const MOST_LOOPS: usize = 4096;
+
 /// Consecutive layers of a model that are used equally often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
@@ -191,8 +195,11 @@ impl LoopsConfig {
     pub fn validate(&self, n_layer: usize) -> Result<(), ConfigError> {
         let wrong = |field: &str, problem: String| Err(ConfigError::new(field, problem));
         check::at_least_one("times", self.mean())?;
+        check::at_most("times", self.mean(), MOST_LOOPS)?;
         for (field, value) in [("evaluated", self.evaluated), ("backward", self.backward)] {
-            value.map_or(Ok(()), |value| check::at_least_one(field, value))?;
+            let value = value.unwrap_or(1);
+            check::at_least_one(field, value)?;
+            check::at_most(field, value, MOST_LOOPS)?;
         }
         let (prelude, coda) = (self.prelude, self.coda);
         if prelude.saturating_add(coda) >= n_layer {

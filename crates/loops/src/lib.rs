@@ -24,7 +24,7 @@ mod loops;
 mod signal;
 
 pub use cache::LoopsCache;
-pub use config::{Inject, LoopOrder, LoopStart, LoopsConfig, Part, Times, Timestep};
+pub use config::{Inject, LoopOrder, LoopStart, LoopsConfig, MOST_LOOPS, Part, Times, Timestep};
 pub use given::starting_from;
 pub use loops::Loops;
 

@@ -147,8 +147,7 @@ impl SavedWeights {
                     true => Ok(path),
                     false => Err(Error::Checkpoint {
                         path: checkpoint.into(),
-                        problem: "has no average of the weights, because its run has no `train.ema`; leave out \
-                                  `--weights ema`"
+                        problem: "has no average of the weights; leave out `--weights ema`, or train with `train.ema`"
                             .into(),
                     }),
                 }

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use burn::tensor::backend::AutodiffBackend;
-use residual_zoo_core::ModelConfig;
+use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::Corpus;
-use residual_zoo_runs::checkpoint::{Newest, weights_blake3};
+use residual_zoo_runs::checkpoint::{Newest, optimizer_files, weights_blake3};
 use residual_zoo_runs::run_dir::{self, Start};
 use residual_zoo_runs::{Choice, Error, RunDir};
 
@@ -61,10 +61,16 @@ pub(crate) fn start_from<B: AutodiffBackend, C: ModelConfig>(
     by: FirstWeights,
     corpus: &Corpus,
 ) -> Result<(Vec<String>, First), Error> {
-    let smaller = run_dir::read_config::<C>(run)?.model;
+    let before = run_dir::read_config::<C>(run)?;
+    let (smaller, optimizer) = (before.model, before.train.optimizer);
     let valid = smaller.validate();
     valid.map_err(|error| error.within("model").in_file(&run.join(run_dir::CONFIG)))?;
     let Newest { path, passed_over } = choice.of(run)?;
+    let keeps = by == FirstWeights::Grow && !optimizer_files(&path)?.is_empty();
+    if keeps && !trainer.config.train.optimizer.continues(optimizer) {
+        let problem = "keeps the moments of the optimizer, but the first run has another optimizer; use grow-fresh";
+        return Err(ConfigError::new("--init-by", problem).into());
+    }
     let passed_over = passed_over.iter();
     let mut notes: Vec<String> = passed_over
         .map(|(_, error)| format!("passed over: {error}"))

@@ -95,7 +95,10 @@ impl Muon {
                 Err(ConfigError::new("steps", problem))
             }
             MuonForm::Nanochat { beta_2 } => check::fraction("form.beta_2", beta_2),
-            MuonForm::Keller | MuonForm::Moonlight => check::size("steps", self.steps),
+            MuonForm::Keller | MuonForm::Moonlight => {
+                check::at_least_one("steps", self.steps)?;
+                check::at_most("steps", self.steps, MOST_STEPS)
+            }
         }
     }
 
@@ -161,6 +164,8 @@ pub fn muon<B: Backend>(
     }
 }
 
+/// Maximum number of iterations. Five are enough, and a stop waits until the step has ended.
+const MOST_STEPS: usize = 100;
 /// The coefficients of Jordan et al.: singular values approach an interval around 1 in few steps.
 const JORDAN: [f64; 3] = [3.4445, -4.7750, 2.0315];
 /// The coefficients of Polar Express, one row per iteration.
