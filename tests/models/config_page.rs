@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use residual_zoo::compose::List;
-use residual_zoo::core::Mup;
+use residual_zoo::core::{Muon, Mup, Rotary};
 use residual_zoo::data::{
     CopyConfig, DataConfig, FolderConfig, ImagesConfig, RandAugment, ShapesConfig, SyntheticConfig,
 };
@@ -18,11 +18,12 @@ use residual_zoo::gpt2::Gpt2Base;
 use residual_zoo::lab::claims::{Close, Compared};
 use residual_zoo::lab::sweep::Halving;
 use residual_zoo::lab::{After, ChartSpec, Claim, RunSpec, Sweep, Vary};
+use residual_zoo::llama::CanonConfig;
 use residual_zoo::loops::LoopsConfig;
 use residual_zoo::recurrent::RecurrentConfig;
 use residual_zoo::report::wrap;
 use residual_zoo::rmt::RmtBase;
-use residual_zoo::runs::{TrainConfig, parse_ron};
+use residual_zoo::runs::{Ema, TrainConfig, parse_ron};
 use residual_zoo::vit::Patches;
 use residual_zoo::{Composition, ConnectionConfig, Zoo};
 use residual_zoo_testing::root;
@@ -85,6 +86,10 @@ fn defaults() -> BTreeMap<String, Value> {
         ("Patches", value(Patches::default())),
         ("RecurrentConfig", value(RecurrentConfig::default())),
         ("LoopsConfig", value(LoopsConfig::default())),
+        ("CanonConfig", value(CanonConfig::default())),
+        ("Rotary", value(Rotary::default())),
+        ("Muon", value(Muon::default())),
+        ("Ema", value(Ema::default())),
         ("Halving", value(Halving::default())),
         (
             "Experiment",
@@ -334,6 +339,7 @@ impl Page {
             let is_optional = all || has_serde(&field.attrs, "default");
             let default = match self.defaults.get(name).map(|all| all.get(&field_name)) {
                 _ if !is_optional => "required".into(),
+                None if all => panic!("the defaults of {name} are not listed"),
                 None => "all defaults".into(),
                 Some(Some(value)) if is_config(value) => "all defaults".into(),
                 Some(Some(value)) => format!("`{}`", ron(value)),

@@ -445,15 +445,12 @@ fn the_average_of_the_weights_generates_is_evaluated_and_exported() {
         ok(command.arg(run).args(greedy).args(weights))
     };
     // Scores of one set of weights are not taken for those of the other.
-    let task = scratch.file(
-        "task.txt",
-        "one two three four five six seven eight nine ten",
-    );
+    let task = scratch.file("task.txt", text(&run, &[]).trim());
     let evaluated = |weights: &str| {
-        let mut command = zoo("evaluate");
+        let mut command = program::outside(&scratch, "evaluate");
         command.arg(&run).args(["--weights", weights, "--task"]);
         let shown = ok(command.arg(&task));
-        assert!(!shown.contains("before"), "{shown}");
+        assert!(!shown.contains("scored before"), "{shown}");
         let line = shown.lines().find(|line| line.contains("token_perplexity"));
         line.unwrap_or_else(|| panic!("{shown}")).to_owned()
     };
