@@ -28,8 +28,8 @@ use crate::{Inject, LoopOrder, LoopStart, LoopsCache, LoopsConfig, Timestep, sig
 ///
 /// # Gradients
 ///
-/// With truncated backpropagation, all loops but the last run without a graph. Their parameters, their states and e get
-/// no gradient from them. The later loops do not cut e, so the prelude is trained through each of their injections. A
+/// With truncated backpropagation, only the last `backward` loops have a graph. Parameters, states and e get no gradient
+/// from the earlier loops. The later loops do not cut e, so the prelude is trained through each of their injections. A
 /// parameter's gradient is the sum over the loops that use it.
 ///
 /// # Reading in pieces
@@ -39,7 +39,7 @@ use crate::{Inject, LoopOrder, LoopStart, LoopsCache, LoopsConfig, Timestep, sig
 ///
 /// # The final norm
 ///
-/// The norm behind the loops belongs to the embeddings of the model, so only
+/// The norm after the loops belongs to the embeddings of the model, so only
 /// [`forward_in`](ResidualBlock::forward_in) has it. [`forward`](ResidualBlock::forward) leaves it out.
 #[derive(Module, Debug)]
 pub struct Loops<B: Backend, R, E = Plain> {
