@@ -6,7 +6,7 @@ use burn::backend::Flex;
 use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::core::ModelConfig as _;
 use residual_zoo::core::params::{self, Role};
-use residual_zoo::core::{ImageSize, Vocabulary};
+use residual_zoo::core::{ImageSize, Matrices, Vocabulary};
 use residual_zoo::resnet::BlockKind;
 use residual_zoo_testing::zoo;
 
@@ -111,6 +111,30 @@ fn the_maps_of_every_architecture_are_hidden_matrices() {
     assert_eq!(of("keys_b"), [1, 4, 51]);
     assert_eq!(of("values_b"), [1, 51, 4]);
     assert_eq!(of("values_a"), [1, 4, 48]);
+}
+
+/// The injection of a depth loop is a matrix, and its vectors of loops are a table.
+#[test]
+fn the_injection_of_a_loop_is_a_hidden_matrix() {
+    let (mut injections, mut tables) = (0, 0);
+    for (name, model) in zoo::loops() {
+        let model = model.build::<Flex>(20, &Default::default()).unwrap();
+        for p in params::list::<Flex, _>(&model) {
+            let dims = p.matrices.map(Matrices::dims);
+            match p.name.as_str() {
+                "block.adapter" => {
+                    assert_eq!(dims, Some([1, 96, 48]), "{name}");
+                    injections += 1;
+                }
+                "block.timestep" => {
+                    assert_eq!((dims, p.role), (None, Role::Embedding), "{name}");
+                    tables += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(injections > 0 && tables > 0, "{injections} {tables}");
 }
 
 /// Depthwise filters, and all parameters of connections, are left to AdamW.

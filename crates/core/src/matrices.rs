@@ -32,14 +32,15 @@ enum Order {
 }
 
 impl Matrices {
-    /// The matrices of a parameter with this `shape`, in a field of this name whose path has the names `fields`.
-    pub(crate) fn of(field: &str, fields: &[&str], shape: &[usize]) -> Option<Self> {
+    /// The matrices of a parameter with this `shape`, at the end of a path of `fields`.
+    pub(crate) fn of(fields: &[&str], shape: &[usize]) -> Option<Self> {
+        let field = fields.last()?;
         let outside = ["embeddings", "connection", "ends", "taps"];
         if fields.iter().any(|field| outside.contains(field)) {
             return None;
         }
         let is_read_by_rows =
-            ["keys", "keys_a", "keys_b", "r_q", "r_k", "r_v", "r_ff"].contains(&field);
+            ["keys", "keys_a", "keys_b", "r_q", "r_k", "r_v", "r_ff"].contains(field);
         let (order, count, d_in, d_out) = match *shape {
             [d_in, d_out] if fields.contains(&"qkv") => (Order::InCountOut, 3, d_in, d_out / 3),
             [d_out, d_in] if is_read_by_rows => (Order::OutIn, 1, d_in, d_out),

@@ -268,7 +268,7 @@ impl Path {
     /// The hidden matrices of the parameter at this position.
     fn matrices(&self, shape: &[usize]) -> Option<Matrices> {
         let fields: Vec<&str> = self.0.iter().map(|s| s.field.as_str()).collect();
-        Matrices::of(fields.last()?, &fields, shape)
+        Matrices::of(&fields, shape)
     }
 }
 

@@ -49,12 +49,12 @@ pub enum LoopStart {
     Embedding,
     /// Zero.
     Zero,
-    /// Drawn from N(0, std²) for each position, with this std: anew in each training step, and always the same in other
-    /// passes.
+    /// Drawn from N(0, std²) for each position; the number is std. Each training step draws a new state, and other
+    /// passes always use the same one.
     Random(f64),
 }
 
-/// A signal of the loop, which is added to s before e enters.
+/// A signal that tells the core which loop it is in. It is added to s before e enters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Timestep {
     /// None.
@@ -79,7 +79,7 @@ pub struct LoopsConfig {
     pub times: Times,
     /// Number of loops outside training steps. `None` means the number of `times`.
     pub evaluated: Option<usize>,
-    /// Truncated backpropagation: only the last loops give a gradient, this many at most. `None` means all. The
+    /// Truncated backpropagation: only the last loops give a gradient, at most this many. `None` means all. The
     /// gradient of e through these loops is never cut.
     pub backward: Option<usize>,
     /// The order of the repeated layers.
@@ -88,9 +88,10 @@ pub struct LoopsConfig {
     pub inject: Inject,
     /// The state before the first loop.
     pub start: LoopStart,
-    /// The signal of the loop.
+    /// The signal that tells the core which loop it is in.
     pub timestep: Timestep,
-    /// Whether the final norm of the model also follows the last loop, with the same parameters (Huginn).
+    /// Whether the final norm of the model, with the same parameters, is also applied between the last loop and the coda
+    /// (Huginn).
     pub norm: bool,
 }
 

@@ -10,12 +10,12 @@ impl<A: List> Transfer for Composition<A> {
         self.plain().and_then(A::tuned)
     }
 
-    /// Returns the multiplier of the architecture that owns the parameter, or 1 for connections, recurrences and depth
-    /// loops.
     fn has_rates(&self) -> bool {
         self.layers.iter().any(A::has_rates)
     }
 
+    /// Returns the multiplier of the architecture that owns the parameter, or 1 for connections, recurrences and depth
+    /// loops.
     fn rate(&self, name: &str) -> f64 {
         let layer = name.split('.').find_map(|part| part.parse().ok());
         let is_connection = [".connection.", ".ends."]

@@ -51,6 +51,7 @@ impl<B: Backend> Factor<B> {
     pub fn value(&self) -> Tensor<B, 1> {
         self.stored.val() * self.ratio
     }
+
     /// Draws p from N(0, 1), so that factors vary in size and sign.
     #[cfg(test)]
     pub(crate) fn scatter(&mut self, device: &B::Device) {

@@ -260,7 +260,7 @@ impl OptimizerKind {
     }
 }
 
-/// An exponential moving average of the weights. After step t, counted from 1, the average e becomes c e + (1 − c) w,
+/// An exponential moving average of the weights. After step t of the run, counted from 1, the average e becomes c e + (1 − c) w,
 /// where w are the weights. `start` determines c.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -563,7 +563,7 @@ impl<M: ModelConfig> RunConfig<M> {
     #[must_use]
     pub fn with_budget(mut self) -> Self {
         if let Some(tokens) = self.train.tokens {
-            let steps = (tokens / self.tokens_per_step() as f64).ceil();
+            let steps = (tokens / self.tokens_per_step().max(1) as f64).ceil();
             // A value outside the range is refused when the config is validated.
             self.train.steps = steps as usize;
         }

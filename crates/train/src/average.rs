@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::Tensor;
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 
 /// e ← c e + (1 − c) w for the weights w of `model` and their average e, the same model without autodiff; `share` is c.
 ///
@@ -36,12 +36,13 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Weights<B> {
     }
 }
 
-struct Average<B: burn::tensor::backend::Backend> {
+/// The update of an average by these weights.
+struct Average<B: Backend> {
     weights: VecDeque<Tensor<B, 1>>,
     share: f64,
 }
 
-impl<B: burn::tensor::backend::Backend> ModuleMapper<B> for Average<B> {
+impl<B: Backend> ModuleMapper<B> for Average<B> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let weight = self.weights.pop_front();
         let weight = weight.unwrap_or_else(|| unreachable!("both models have the same parameters"));
@@ -51,3 +52,6 @@ impl<B: burn::tensor::backend::Backend> ModuleMapper<B> for Average<B> {
         })
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -508,4 +508,4 @@ pub fn clip_scale(norm: f64, limit: f64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

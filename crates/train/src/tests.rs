@@ -19,6 +19,7 @@ use crate::trainer::read;
 use residual_zoo_runs::generate::{Generator, Sampling};
 use residual_zoo_runs::{Ema, OptimizerKind, RunConfig, Schedule, TrainConfig};
 
+use crate::average::tests::of_average;
 use crate::{Trainer, checkpoint};
 
 pub(crate) type B = Autodiff<Flex>;
@@ -262,39 +263,6 @@ fn a_restored_checkpoint_continues_bit_for_bit() {
         config.train.ema = Some(Ema::default());
         continues_bit_for_bit(&config);
     }
-}
-
-#[test]
-fn an_average_starts_from_the_weights_that_a_run_starts_from() {
-    let _turn = my_turn();
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("step-00000001");
-    let mut trained = trainer(&config());
-    trained.step().unwrap();
-    checkpoint::save(&trained, &Journal::default(), &path).unwrap();
-    assert!(!path.join("ema.safetensors").exists());
-    let mut with_average = config();
-    with_average.train.ema = Some(Ema::default());
-    let mut next = trainer(&with_average);
-    checkpoint::load_parameters(&mut next, &config().model, &path).unwrap();
-    assert_eq!(of_average(&next), weights(trained.model()));
-    let before = of_average(&next);
-    next.step().unwrap();
-    let after = weights(next.model());
-    let share = Ema::default().share(1);
-    for (name, average) in of_average(&next) {
-        for (i, e) in average.into_iter().enumerate() {
-            let expected = share * before[&name][i] + (1.0 - share) * after[&name][i];
-            assert!((e - expected).abs() < 1e-6, "{name}: {e} is not {expected}");
-        }
-    }
-}
-
-fn of_average(trainer: &Trainer<B, Config>) -> BTreeMap<String, Vec<f64>> {
-    let average = params::export::<Flex, _>(trainer.average().unwrap()).into_iter();
-    average
-        .map(|(name, data)| (name, data.iter::<f64>().collect()))
-        .collect()
 }
 
 #[test]

@@ -25,7 +25,7 @@ use residual_zoo_system::stop;
 use super::reading::Reading;
 use crate::try_memory::{TOKENS, units, with_depth};
 
-/// The maximum product of tokens and parameters of a layer in one pass. All passes of a copy then take about a second.
+/// The maximum product of tokens and parameters of a layer in one pass. It bounds the time of the passes.
 const WORK: usize = 4 << 30;
 
 /// The smallest number of tokens in a pass. With fewer, caches have more room than tokens.

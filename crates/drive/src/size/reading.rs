@@ -47,8 +47,7 @@ pub struct Sequences<'a> {
 /// machine. Needs no loaded model.
 ///
 /// Sizes decide clear cases at once. In all other cases, the memory is extrapolated from small copies that read short
-/// sequences, which takes about a second. Nothing is refused if the backend has memory of its own or does not count its
-/// memory.
+/// sequences. Nothing is refused if the backend has memory of its own or does not count its memory.
 ///
 /// # Errors
 ///

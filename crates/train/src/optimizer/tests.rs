@@ -2,24 +2,22 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::backend::Flex;
-use burn::module::Param;
 use burn::tensor::{Tensor, TensorData};
 use residual_zoo_core::ops::muon::{Hidden, muon};
 use residual_zoo_core::ops::optimizer::{AdamW, adamw, adamw_plain};
 use residual_zoo_core::params::{self, Role};
-use residual_zoo_core::{Linear, Muon, MuonForm, Mup};
+use residual_zoo_core::{Muon, MuonForm, Mup};
 use residual_zoo_gpt2::Gpt2Base;
+use residual_zoo_runs::OptimizerKind;
 use residual_zoo_runs::checkpoint::read_tensors;
-use residual_zoo_runs::{Ema, EmaStart, OptimizerKind};
 use serde_json::Value;
 
-use crate::average::averaged;
 use crate::tests::{B, config, my_turn, trainer, weights};
 
 /// A trace of five steps, and its settings.
-type Trace = (BTreeMap<String, TensorData>, Value);
+pub(crate) type Trace = (BTreeMap<String, TensorData>, Value);
 
-fn trace(name: &str) -> Trace {
+pub(crate) fn trace(name: &str) -> Trace {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/optim");
     let (tensors, metadata) = read_tensors(&folder.join(format!("{name}.safetensors"))).unwrap();
     (tensors, serde_json::from_str(&metadata["config"]).unwrap())
@@ -32,7 +30,11 @@ fn matrix(data: &TensorData) -> Tensor<Flex, 3> {
         .unsqueeze()
 }
 
-fn assert_close<const D: usize>(found: Tensor<Flex, D>, expected: Tensor<Flex, D>, what: &str) {
+pub(crate) fn assert_close<const D: usize>(
+    found: Tensor<Flex, D>,
+    expected: Tensor<Flex, D>,
+    what: &str,
+) {
     let difference = (found - expected).abs().max().into_scalar();
     assert!(difference < 1e-6, "{what}: differs by {difference}");
 }
@@ -124,36 +126,6 @@ fn adamw_follows_its_trace() {
                     &format!("{shape}, step {time}"),
                 );
             }
-        }
-    }
-}
-
-#[test]
-fn averages_of_weights_follow_their_traces() {
-    let (trace, settings) = trace("ema");
-    let decay = settings["decay"].as_f64().unwrap();
-    let starts = [
-        ("copy", EmaStart::Initial),
-        ("debias", EmaStart::Debiased),
-        ("warm", EmaStart::Warm),
-    ];
-    for (name, start) in starts {
-        let ema = Ema { decay, start };
-        let at = |what: &str, t: usize| {
-            Tensor::<Flex, 2>::from_data(trace[&format!("{what}.{t}")].clone(), &Default::default())
-        };
-        let average = |t: usize| Linear::<Flex> {
-            weight: Param::from_tensor(at("w", t)),
-            bias: None,
-        };
-        let mut e = average(0);
-        for t in 1..=6 {
-            let w = Linear::<B> {
-                weight: Param::from_data(trace[&format!("w.{t}")].clone(), &Default::default()),
-                bias: None,
-            };
-            e = averaged::<B, _, _>(e, &w, ema.share(t));
-            assert_close(e.weight.val(), at(name, t), &format!("{name}, step {t}"));
         }
     }
 }
