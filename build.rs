@@ -1,4 +1,4 @@
-//! Tells the program its commit.
+//! Passes the commit of the source to the program.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +19,7 @@ fn main() {
     };
     println!("cargo:rustc-env=ZOO_COMMIT={commit}{note}");
     for path in ["experiments", "src", "crates", ".git/logs/HEAD"] {
-        // A file that does not exist would run this script, and compile the crate, every time.
+        // If cargo watched a missing file, it would run this script and compile the crate every time.
         if Path::new(path).exists() {
             println!("cargo:rerun-if-changed={path}");
         }

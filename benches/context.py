@@ -4,11 +4,11 @@
     python benches/context.py                    # two Markdown tables
     python benches/context.py --svg memory.svg   # and a plot of the memory
 
-Memory is the peak of the memory in use. For each model, the line memory = a + b · T is fitted, where T is the context
-length. `off` is the largest distance of a point from this line, in percent. Time is the median of a few steps, per
-token of the batch. The time per token does not depend on T if the cost of a step is linear in T.
+Memory is the peak of the memory in use. For each model, the script fits the line memory = a + b · T, where T is the
+context length. `off` is the largest distance of a point from this line, in percent. Time is the median step time
+divided by the number of tokens in the batch. It does not depend on T if the cost of a step is linear in T.
 
-RESIDUAL_ZOO_OPS=plain measures the plain forms, whose attention keeps [time, time] tensors.
+RESIDUAL_ZOO_OPS=plain measures the plain forms of the operations. Their attention keeps [time, time] tensors.
 """
 
 import argparse

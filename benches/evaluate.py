@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times `evaluate` and `lm_eval --model hf` alternately, on made-up tasks, with a model that has random weights.
+"""Times `evaluate` and `lm_eval --model hf` alternately, on generated tasks, with a model that has random weights.
 
     benches/evaluate.py [--program target/release/residual-zoo] [--rounds 2]
 

@@ -5,10 +5,10 @@ r"""Times programs in turn on one machine and compares them.
     python benches/in_turn.py --command old='./old bench --json {json}' \
         --command new='./new bench --json {json}'
 
-Every program runs once in each round. A program is one process that writes its step time, in seconds, as the
-field "step" of a JSON file. Programs that are compared form a group. Each round starts with a different group, and
-every second round runs the programs of each group in reverse order. So a machine that gets slower or faster affects
-all programs alike.
+Every program runs once in each round. A program is one process that writes its step time, in seconds, as the field
+"step" of a JSON file. Programs that are compared form a group. Each round starts with a different group, and every
+second round runs the programs of each group in reverse order. So a machine that gets slower or faster affects all
+programs equally.
 
 The table gives the median over the rounds, the range, and the ratio to the first program of the same group in
 the same round. It also gives the number of cores that other programs used meanwhile, because their load makes the
@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Numbers of token ids: the synthetic language (of files without `data`), tiny shakespeare, and GPT-2.
+# Vocabulary sizes: the synthetic language (of run files without `data`), tiny shakespeare, and GPT-2.
 SYNTHETIC, SHAKESPEARE, GPT2 = 56, 65, 50257
-# The next multiple of 64, as in nanoGPT.
+# GPT2, rounded up to a multiple of 64, as in nanoGPT.
 PADDED = 50304
 
 
@@ -75,7 +75,8 @@ class Suites:
         return ["--warmup", str(warmup), "--steps", str(steps), "--json", "{json}"]
 
     def text(self, vocabulary):
-        """Writes a random text of `vocabulary` different characters, each one a token. Returns its fields."""
+        """Writes a random text of `vocabulary` different characters, each one a token. Returns the fields of a run file
+        that select this text."""
         path = self.folder / f"{vocabulary}.txt"
         letters = [chr(0x10000 + i) for i in range(vocabulary)]
         drawn = random.Random(1).choices(letters, k=500_000)
@@ -90,6 +91,16 @@ class Suites:
         group = "GPT-2 10.7M, 8 x 256"
         forms = [self.torch(group, form, vocabulary=SYNTHETIC) for form in ("fused", "explicit", "bf16")]
         return forms + [self.zoo(group, "residual-zoo", "gpt2/bench", backend) for backend in CPU]
+
+    def modern(self):
+        """The modern decoder, and a GPT-2 with the same layers and width."""
+        group = "Llama 9.5M, 8 x 256"
+        return [
+            self.torch(group, "fused", vocabulary=SYNTHETIC, **{"kv-heads": 2}),
+            *(self.zoo(group, "residual-zoo", "llama/bench", backend) for backend in CPU),
+            *self.gpt2()[0:1],
+            *self.gpt2()[3:],
+        ]
 
     def nanogpt(self):
         group = "nanoGPT's CPU recipe, 12 x 64"
@@ -186,6 +197,7 @@ SUITES = {
     "gpt2": Suites.gpt2,
     "bf16": Suites.bf16,
     "gpu": Suites.gpu,
+    "modern": Suites.modern,
     "nanogpt": Suites.nanogpt,
     "small": Suites.small,
     "rmt": Suites.rmt,
@@ -213,7 +225,8 @@ def main():
 
 
 def rounds(commands, count, file):
-    """Returns the runs of each command: pairs of the step time in seconds and the number of cores that others used."""
+    """Returns the runs of each command: pairs of the step time in seconds and the number of cores that other programs
+    used."""
     runs = [[] for _ in commands]
     for i in range(count):
         for j in order(commands, i):
@@ -299,7 +312,7 @@ def named(text):
 
 @contextmanager
 def busy_core():
-    """Runs another process that computes all the time."""
+    """Keeps one core busy with another process while the `with` block runs."""
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         yield
@@ -381,8 +394,8 @@ def options():
     parser.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
     args = parser.parse_args()
-    # Programs run in the repository's root, so paths become absolute. A Python may be a symbolic link. It is not
-    # resolved, because Python finds its virtual environment through the link.
+    # Programs run in the repository's root, so paths become absolute. A Python may be a symbolic link. The link
+    # is not resolved, because Python finds its virtual environment through it.
     args.zoo = Path(os.path.abspath(args.zoo))
     if os.sep in args.python:
         args.python = os.path.abspath(args.python)

@@ -1,10 +1,10 @@
-//! Times the fast and the plain form of each operation, forward and backward on every backend that is compiled in, at
-//! the sizes of `experiments/gpt2/bench.ron` and `experiments/rmt/bench.ron`. On Burn's GPU backends, it also times the
-//! kernels for matrix products.
+//! Times the fast and the plain form of each operation, forward and backward, on every backend that is compiled in. The
+//! sizes come from `experiments/gpt2/bench.ron` and `experiments/rmt/bench.ron`. On Burn's GPU backends, it also times
+//! the kernels for matrix products.
 //!
 //! ```sh
 //! cargo bench --bench ops                                                          # all operations on Flex
-//! cargo bench --bench ops -- attention                                             # some
+//! cargo bench --bench ops -- attention                                             # only attention
 //! cargo bench --bench ops --no-default-features --features cuda                    # on CUDA
 //! ```
 
@@ -89,7 +89,7 @@ fn products(criterion: &mut Criterion) {
 
 /// Times the fast and the plain form of each operation.
 fn ops_on<B: AutodiffBackend>(criterion: &mut Criterion, kind: BackendKind, device: &B::Device) {
-    // A macro, because a closure cannot return what it borrows.
+    // This is a macro, because a closure cannot return what it borrows.
     macro_rules! group_of {
         ($name:expr) => {
             criterion.benchmark_group(format!("{kind}, {}", $name))
@@ -133,7 +133,7 @@ fn ops_on<B: AutodiffBackend>(criterion: &mut Criterion, kind: BackendKind, devi
     let x = random::<B, _>([2048, 4096], device);
     let targets = || Tensor::<B, 1, Int>::zeros([2048], device);
     time(&mut group, device, "fast", || {
-        // The fast form overwrites logits without another handle.
+        // The fast form overwrites logits that have no other handle, so a copy is passed.
         loss::log_z_and_target(x.clone() * 1.0, targets())
     });
     time(&mut group, device, "plain", || {
@@ -176,6 +176,20 @@ fn ops_on<B: AutodiffBackend>(criterion: &mut Criterion, kind: BackendKind, devi
     });
     time(&mut group, device, "plain", || {
         mix::plain(a.clone(), h.clone())
+    });
+    group.finish();
+
+    let mut group = group_of!("4 mixtures of 8 sources of 8 × 256 × 384");
+    let w = random::<B, _>([8, 256, 4, 8], device);
+    let x: Vec<_> = (0..8)
+        .map(|_| random::<B, _>([8, 256, 384], device))
+        .collect();
+    let stacked = |y| Tensor::<B, 3>::cat(y, 2);
+    time(&mut group, device, "fast", || {
+        stacked(mix::mixtures(w.clone(), &x))
+    });
+    time(&mut group, device, "plain", || {
+        stacked(mix::mixtures_plain(w.clone(), &x))
     });
     group.finish();
 
@@ -251,10 +265,10 @@ fn ops_on<B: AutodiffBackend>(criterion: &mut Criterion, kind: BackendKind, devi
     group.finish();
 }
 
-/// Times each of cubek's kernels for the products of GPT-2 124M, on Burn's GPU backends. Prints the largest error of a
-/// kernel, divided by the largest entry of the product.
+/// Times each of cubek's kernels for the matrix products of GPT-2 124M, on Burn's GPU backends. For each kernel, prints
+/// the largest error, divided by the largest entry of the product.
 fn products_on<B: Backend>(criterion: &mut Criterion, kind: BackendKind, device: &B::Device) {
-    // Software Vulkan is slow, and its buffers are small.
+    // Software Vulkan is slow, and its buffers are small, so the products are smaller there.
     let [rows, vocabulary] = match kind {
         BackendKind::Cuda => [8192, 50_304],
         _ => [256, 4096],
@@ -294,7 +308,7 @@ fn products_on<B: Backend>(criterion: &mut Criterion, kind: BackendKind, device:
             let name = format!("{kind}, products: {name}, {m} × {k} by {k} × {n}, {dtype:?}");
             let mut group = criterion.benchmark_group(&name);
             for kernel in matmul_candidates(&a, &b) {
-                // A kernel may fail only when its result is awaited.
+                // Some kernels fail only when the program waits for their result.
                 let first = catch_unwind(AssertUnwindSafe(|| {
                     let result = (kernel.run)();
                     wait::<B>(device);

@@ -5,8 +5,8 @@
 
 PROGRAM is residual-zoo, built with the feature `serve`, and RUN is the directory of a run. Each round requests
 completions from one client, and then from many clients at once. Each client has its own connection and sends prompts of
-several lengths. Prints the tokens per second of both, and their ratio. Fails if an answer is missing or has a different
-number of tokens.
+several lengths. Prints the tokens per second in both cases, and their ratio. Fails if an answer is missing or has a
+different number of tokens.
 """
 
 import argparse

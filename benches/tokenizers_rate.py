@@ -4,9 +4,9 @@
     cargo build --release
     python benches/tokenizers_rate.py --tokenizer tokenizer.json --text a.txt b.txt [--megabytes 100] [--rounds 3]
 
-The text consists of lines of the files, drawn at random. For `residual-zoo`, the whole command is timed: it reads
-the text twice and stores the tokens. For Python, only `encode_batch_fast` is timed, on the text in pieces of 8 and of
-64 KiB.
+The text consists of lines drawn at random from the files. For `residual-zoo`, the whole command is timed: it reads the
+text twice and stores the tokens. For Python, only `encode_batch_fast` is timed, on the text in pieces of 8 and of 64
+KiB.
 """
 
 import argparse

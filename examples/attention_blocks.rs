@@ -1,3 +1,3 @@
-//! Attention residuals in blocks of whole layers (Chen et al. 2026).
+//! Attention residuals over blocks of whole layers (Chen et al. 2026).
 
 residual_zoo::experiment!("attention_blocks");

@@ -1,4 +1,4 @@
-//! Trains every architecture on the same data and budget and compares them.
+//! Trains seven models of the zoo on the same data and budget, and compares them.
 
 use std::process::ExitCode;
 

@@ -1,3 +1,3 @@
-//! Time of a prompt and of a token with LAuReL (Menghani et al., Section 3.2.2).
+//! Prompt latency and token latency with LAuReL (Menghani et al., Section 3.2.2).
 
 residual_zoo::experiment!("laurel_latency");

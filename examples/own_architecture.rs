@@ -20,7 +20,7 @@ use residual_zoo::train::{RunOptions, dashboard::Display, run};
 use residual_zoo::{Composition, ConnectionConfig};
 use serde::{Deserialize, Serialize};
 
-/// The config, as the `Toy(…)` of a RON file gives it.
+/// The config, `Toy(…)` in a RON file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToyConfig {
@@ -39,7 +39,7 @@ pub struct Mean<B: Backend> {
     mix: Linear<B>,
 }
 
-/// Sum over the positions seen, `[batch, 1, width]`, and their number.
+/// The sum over the positions read so far, `[batch, 1, width]`, and the number of these positions.
 #[derive(Clone)]
 pub struct Sum<B: Backend>(Option<Tensor<B, 3>>, usize);
 
@@ -70,7 +70,7 @@ impl<B: Backend> Branch<B> for Mean<B> {
 /// A layer with a connection of type `C`.
 pub type ToyBlock<B, C = Plain> = Update<B, Mean<B>, C>;
 
-/// The weights of a toy cannot grow or be merged.
+/// Toy models can neither grow nor be merged.
 impl Transfer for ToyConfig {}
 
 impl Architecture for ToyConfig {
@@ -150,8 +150,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Trains the run in `directory`. Returns its validation loss, and the loss of a model that knows only the
-/// frequencies of words.
+/// Trains the run in `directory`. Returns the run's validation loss, and the loss of a model that knows only the word
+/// frequencies.
 fn train(directory: &Path) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let config = RunConfig::<ModelConfig>::parse(RUN, Path::new("own_architecture.ron"))?;
     let corpus = Corpus::open(&config.data)?;

@@ -1,5 +1,6 @@
-//! A connection of your own: it adds the previous stream once more. One file and one line of `connections!` are
-//! enough for every architecture, the trainer and experiments (docs/architecture.md#add-a-connection).
+//! A connection of your own: it also adds the previous stream, times a trained factor for each feature. One file and
+//! one line of `connections!` are enough for every architecture, the trainer and experiments
+//! (docs/architecture.md#add-a-connection).
 //!
 //! ```sh
 //! cargo run --release --example own_connection
@@ -37,6 +38,7 @@ impl<B: Backend> Connection<B> for Mine<B> {
         Stream {
             x: f.plus(x.clone()) + before * self.gamma.val().unsqueeze(),
             carried: [x].into(),
+            ..stream
         }
     }
 }
@@ -117,8 +119,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Trains the run in `directory`. Returns its validation loss, and the loss of a model that knows only the
-/// frequencies of words.
+/// Trains the run in `directory`. Returns the run's validation loss, and the loss of a model that knows only the word
+/// frequencies.
 fn train(directory: &Path) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let config = RunConfig::<ModelConfig>::parse(RUN, Path::new("own_connection.ron"))?;
     let corpus = Corpus::open(&config.data)?;

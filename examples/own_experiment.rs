@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = directory.map_or("runs/own-experiment".into(), PathBuf::from);
     // Runs that are already in the pool are not trained again.
     let options = Options::new(&directory.join("pool"), BackendKind::first()?);
-    let path = Path::new("own_experiment.ron"); // the name of the text in errors
+    let path = Path::new("own_experiment.ron"); // the name of the text in error messages
     let mut results = run_experiment::<ModelConfig>(EXPERIMENT, path, None, &options)?;
 
     println!("\n{}", results.table().to_text());

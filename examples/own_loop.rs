@@ -1,4 +1,4 @@
-//! A training loop of your own: a model of the zoo, its data, and Burn's optimizer.
+//! A training loop of your own: a model and data of the zoo, and Burn's optimizer.
 //!
 //! ```sh
 //! cargo run --release --example own_loop
@@ -75,7 +75,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Mean cross-entropy of a batch, in nats per token.
+/// Returns the mean cross-entropy of a batch, in nats per token.
 fn loss<B: Backend>(
     model: &impl LanguageModel<B>,
     batch: &Batch,

@@ -1,4 +1,4 @@
-//! Operations of the recurrent transformer and of an ordinary transformer, by length of the sequence. Prints the
-//! estimates of section 5.1 and the FLOPs of the models.
+//! Operation counts of the recurrent transformer and of an ordinary transformer, by sequence length. Prints the
+//! paper's estimates (Kausik, Section 5.1) and the FLOPs of the models.
 
 residual_zoo::experiment!("recurrent_cost");

@@ -1,4 +1,4 @@
-//! Parameters and FLOPs of RMT and transformer, by size of the residual stream. Compares the figures of Table 7 with
-//! counted ones (Mak & Flanigan, Figure 1, Table 7).
+//! Parameters and FLOPs of RMT and transformer, by residual-stream size. Compares the figures of Table 7 with counted
+//! figures (Mak & Flanigan, Figure 1, Table 7).
 
 residual_zoo::experiment!("rmt_resources");

@@ -1,3 +1,3 @@
-//! The value of more tokens to the transformer of `rmt_vs_transformer`.
+//! Loss of the transformer of `rmt_vs_transformer`, by number of training tokens.
 
 residual_zoo::experiment!("rmt_tokens");

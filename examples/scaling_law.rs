@@ -1,4 +1,4 @@
-//! Lemma 1 of the recurrent transformer paper. Computes the exponents from fitted scaling laws, and counts the
-//! unique sequences of a growing corpus.
+//! Lemma 1 of the paper on the recurrent transformer (Kausik). Computes the exponents from fitted scaling laws, and
+//! counts the unique sequences of a growing corpus.
 
 residual_zoo::experiment!("scaling_law");

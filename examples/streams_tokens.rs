@@ -1,3 +1,3 @@
-//! The value of more tokens to the baseline of the experiments on streams.
+//! Loss of the baseline of the stream experiments, by number of training tokens.
 
 residual_zoo::experiment!("streams_tokens");

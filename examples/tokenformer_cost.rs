@@ -1,3 +1,3 @@
-//! Exact FLOPs of TokenFormer and transformer, by length of the sequence (Wang et al., Table 3, Figure 5).
+//! Exact FLOPs of TokenFormer and transformer, by sequence length (Wang et al., Table 3, Figure 5).
 
 residual_zoo::experiment!("tokenformer_cost");

@@ -1,4 +1,4 @@
-//! The run files and experiments of the directory `experiments`, which are part of every program.
+//! The run files and experiments in the directory `experiments`. Every program contains them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,8 @@ use residual_zoo_lab::ExperimentFile;
 
 static EXPERIMENTS: Dir = include_dir!("$CARGO_MANIFEST_DIR/experiments");
 
-/// Returns the files in `experiments`, which has a directory of run files and experiments for each paper.
+/// Returns the RON files in `experiments`, with their paths and texts. Each paper has a directory of run files and
+/// experiments.
 fn files() -> impl Iterator<Item = (&'static Path, &'static str)> {
     let files = EXPERIMENTS.dirs().flat_map(Dir::files);
     let is_ron = |path: &Path| path.extension().is_some_and(|ending| ending == "ron");
@@ -43,7 +44,7 @@ pub fn run_file(name: &Path) -> Option<&'static str> {
     (!ExperimentFile::is_experiment(text)).then_some(text)
 }
 
-/// Returns all experiments.
+/// Returns all experiments, with their names, paths and texts.
 pub fn experiments() -> impl Iterator<Item = Source> {
     let experiments = files().filter(|(_, text)| ExperimentFile::is_experiment(text));
     experiments.filter_map(|(path, text)| {

@@ -1,5 +1,5 @@
-//! The entry points of all programs. Code that is generic over the model config is compiled here,
-//! once for all programs.
+//! The entry points of all programs. This crate compiles the code that is generic over the model config, so that it is
+//! compiled once for all programs.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -71,12 +71,13 @@ pub fn time(
     residual_zoo_drive::time(kind, gpu, config, corpus, steps)
 }
 
-/// Estimates the bytes that training the model of `config` with this vocabulary takes. The estimate is extrapolated
-/// from steps of smaller copies on the backend `kind`. Returns `None` if memory is not counted.
+/// Estimates the memory, in bytes, for training the model of `config` with this vocabulary. The estimate is
+/// extrapolated from steps of smaller copies on the backend `kind`. Returns `None` if the backend does not count
+/// memory.
 ///
 /// # Errors
 ///
-/// Returns the errors of [`Trial`].
+/// Returns the errors of [`Trial::new`] and [`Trial::peaks`].
 pub fn estimate_memory(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -177,11 +178,12 @@ pub fn serve(
     residual_zoo_drive::serve(run, options, place, stop, ready)
 }
 
-/// Returns the models of `experiments/compare`, by name, with the assignments of `set`, such as `train.steps=100`.
+/// Returns the models of `experiments/compare`, by name, with the assignments in `set` applied, such as
+/// `train.steps=100`.
 ///
 /// # Errors
 ///
-/// Returns an error if a file does not parse, or if an assignment does not fit.
+/// Returns an error if a run file does not parse, or if an assignment does not fit the config.
 pub fn compared(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
     let names = [
         "gpt2",
@@ -190,6 +192,7 @@ pub fn compared(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
         "tokenformer",
         "recurrent",
         "laurel-rmt",
+        "llama",
     ];
     let parse = |name: &str| {
         let path = Path::new("compare").join(name);
@@ -201,16 +204,28 @@ pub fn compared(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
     names.into_iter().map(parse).collect()
 }
 
-/// Returns the GPT-2 of `experiments/compare` with each connection, all at one learning rate. The assignments of `set`,
-/// such as `model.n_layer=4`, change all of them.
+/// Returns the GPT-2 of `experiments/compare` with each connection, all at one learning rate. The assignments in `set`,
+/// such as `model.n_layer=4`, change every config.
 ///
 /// # Errors
 ///
-/// Returns an error if a text does not parse, or if an assignment does not fit.
+/// Returns an error if a config does not parse, or if an assignment does not fit the config.
 pub fn compared_connections(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
     let path = Path::new("compare/gpt2");
     let plain = RunConfig::parse(builtin::run_file(path).unwrap_or_default(), path)?.set(set);
-    let plain = plain.map_err(|error| Error::from(error).in_file("None".as_ref()))?;
+    with_connections(plain.map_err(|error| Error::from(error).in_file("None".as_ref()))?)
+}
+
+/// The name of the plain model in a comparison of connections.
+pub const PLAIN: &str = "None";
+
+/// Returns the run `plain` under the name [`PLAIN`], and for each connection the same run with this connection, under
+/// the connection's name.
+///
+/// # Errors
+///
+/// Returns an error if `plain` has a connection already.
+pub fn with_connections(plain: RunConfig) -> Result<Vec<(String, RunConfig)>, Error> {
     if plain.model.connection.is_some() {
         let problem = "is set, but it is what `--connections` compares; leave it out";
         return Err(ConfigError::new("model.connection", problem).into());
@@ -236,12 +251,13 @@ pub fn compared_connections(set: &[String]) -> Result<Vec<(String, RunConfig)>, 
             false => own,
         }
     });
-    let plain = Ok(("None".to_owned(), plain.clone()));
+    let plain = Ok((PLAIN.to_owned(), plain.clone()));
     std::iter::once(plain).chain(compared.map(with)).collect()
 }
 
-/// Connections that are not compared as `PerSublayer(Name())`. Each is placed as in its paper, with settings for a
-/// short run of a small model: no biases, as in the baseline, and inner layers as wide as the stream, which is `WIDTH`.
+/// Connections whose place or settings differ from `PerSublayer(Name())` in the comparison. Each is placed as in its
+/// paper, with settings for a short run of a small model. Like the baseline, they have no biases. Their inner layers
+/// are as wide as the stream: `WIDTH`.
 const CONNECTIONS: &[(&str, &str)] = &[
     ("Laurel", "PerSublayer(Laurel(weights: DoubleSoftmax))"),
     ("DeepNorm", "PerSublayer(DeepNorm(norm: Scale))"),
@@ -261,9 +277,34 @@ const CONNECTIONS: &[(&str, &str)] = &[
     ),
     ("Hyper", "PerSublayer(Hyper(n: 4, norm: Scale))"),
     ("Mhc", "PerSublayer(Mhc(n: 4))"),
+    ("Skips", "PerLayer(Skips())"),
+    (
+        "Speedrun",
+        "PerSublayer(Speedrun(smear: (channels: 12), backout: None))",
+    ),
+    (
+        "Delta",
+        "PerSublayer(Delta(channels: 4, norm: Layer(params: Scale, eps: 1e-5)))",
+    ),
+    (
+        "NormPlacement",
+        "PerSublayer(NormPlacement(norm: Layer(params: Scale, eps: 1e-5)))",
+    ),
+    (
+        "Siamese",
+        "PerSublayer(Siamese(norm: Layer(params: Scale, eps: 1e-5)))",
+    ),
+    (
+        "Mudd",
+        "PerSublayer(Mudd(norm: Layer(params: Scale, eps: 1e-5)))",
+    ),
+    (
+        "HybridNorm",
+        "PerSublayer(HybridNorm(norm: Layer(params: Scale, eps: 1e-5)))",
+    ),
 ];
 
-/// Trains and compares the named models, with the options of the program. `models` makes them with the assignments of
+/// Trains and compares the named models, with the program's options. `models` returns the models for the assignments of
 /// `--set`. `command` is the command that repeats the comparison.
 ///
 /// # Errors
@@ -279,11 +320,11 @@ pub fn compare_with<E: From<Error>>(
 
 /// Runs the program of the example `compare`.
 pub fn compare_main() -> ExitCode {
-    /// Train six models on the same data and budget; print a table, write a report.
+    /// Train seven models on the same data and budget; print a table, write a report.
     ///
     /// The data are a synthetic language whose entropy is known exactly. The comparison needs no file and no network,
-    /// and about two minutes on two CPU cores. Ctrl-C stops and saves. The same command continues and skips finished
-    /// models.
+    /// and takes about two and a half minutes on two CPU cores. Ctrl-C stops and saves. The same command continues and
+    /// skips finished models.
     #[derive(Parser)]
     struct Program {
         #[command(flatten)]
@@ -302,7 +343,7 @@ pub fn compare_main() -> ExitCode {
     residual_zoo_cli::report(done.map_err(Into::into))
 }
 
-/// Sweeps the runs of `experiment`, which is called `name`, with the options of the program.
+/// Sweeps the runs of `experiment`, which is called `name`, with the program's options.
 ///
 /// # Errors
 ///
@@ -325,11 +366,11 @@ pub fn run_experiment(
     residual_zoo_lab::run_experiment::<ModelConfig>(text, path, seeds, options)
 }
 
-/// Runs the experiment called `name`, or the one in the RON file of that path, with the options of the program.
+/// Runs the experiment called `name`, or the experiment in the RON file `name`, with the program's options.
 ///
 /// # Errors
 ///
-/// Returns an error if no experiment has this name, and the errors of [`ExperimentArgs::run`].
+/// Returns an error if `name` is neither an experiment nor the file of one, and the errors of [`ExperimentArgs::run`].
 pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
     let path = Path::new(name);
     let source = match builtin::experiments().find(|source| source.name == name) {
@@ -368,11 +409,11 @@ pub fn experiment_main(name: &str) -> ExitCode {
     }
 }
 
-/// The commit of the source that the program was built from.
+/// The commit from which the program was built.
 pub const COMMIT: &str = env!("ZOO_COMMIT");
 
-/// Defines the program of the experiment in `experiments/…/$name`. Expands to `main` and the allocator
-/// that counts memory.
+/// Defines the program of the experiment in `experiments/…/$name.ron`. Expands to `main` and the allocator that counts
+/// memory.
 #[macro_export]
 macro_rules! experiment {
     ($name:literal) => {

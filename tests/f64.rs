@@ -1,4 +1,4 @@
-//! Tests in f64 on Flex, where rounding errors are small: the reference's cases, to the precision of the files, and the
+//! Tests in f64 on Flex, where rounding errors are small: the reference cases, to the precision of their files, and the
 //! growth of a TokenFormer. They are a separate binary, because the default float type is chosen once per process.
 
 #![allow(clippy::unwrap_used)]
@@ -15,7 +15,7 @@ use residual_zoo_testing::ops;
 use residual_zoo_testing::pass::Values;
 use residual_zoo_testing::reference;
 
-/// Makes f64 the type of every tensor from now on, and waits until no other test computes gradients.
+/// Sets the type of every later tensor to f64, and waits until no other test computes gradients.
 fn double() -> MutexGuard<'static, ()> {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -41,7 +41,8 @@ fn every_case_equals_the_reference_to_the_digits_it_is_stored_with() {
         let outcome = case.pass::<Autodiff<Flex>>(&case.config, &case.weights, &device);
         // Half a unit in the last place of f32 is 6e-8 of the value. Burn's RmsNorm computes the mean square in f32 for
         // any input type. If a ResNet uses its running variances, the reference had them in f64, but the files have
-        // them rounded. With rounded variances, the reference itself is as far from the stored logits.
+        // them rounded. With the rounded variances, the reference's own logits would differ from the stored ones by as
+        // much.
         let uses_running = case
             .weights
             .keys()

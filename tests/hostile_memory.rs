@@ -30,14 +30,14 @@ static MEMORY: PeakAlloc = PeakAlloc;
 
 const MIB: usize = 1 << 20;
 
-/// A function that reads `path` as a file of some kind, and drops the result.
+/// A function that reads `path` as a file of one kind, and drops the result.
 type Read = fn(&Path) -> Result<(), String>;
 
 fn done<T>(result: Result<T, impl Display>) -> Result<(), String> {
     result.map(drop).map_err(|error| error.to_string())
 }
 
-/// The reader of each kind of file, and the name that the file must have.
+/// Returns the name that a file of this kind must have, and the reader of this kind.
 fn reader(kind: &str) -> (&'static str, Read) {
     match kind {
         "shard" => ("a.bin", |path| done(Shard::open(path))),
@@ -46,7 +46,7 @@ fn reader(kind: &str) -> (&'static str, Read) {
         }),
         "documents" => ("d.jsonl", |path| done(read_documents(path, "text"))),
         "tokenizer" => ("tokenizer.json", |path| {
-            // As the tokenizer of a run, and as a tokenizer of Hugging Face.
+            // Reads the file as the tokenizer of a run, and as a tokenizer of Hugging Face.
             let run = done(run_dir::read_tokenizer(path.parent().unwrap()));
             let config = TokenizerConfig::File(path.into());
             run.or(done(Tokenizer::train(&config, &[])))
@@ -68,7 +68,7 @@ fn reader(kind: &str) -> (&'static str, Read) {
             done(checkpoint::newest(path.ancestors().nth(3).unwrap()))
         }),
         "evaluation" => ("e.jsonl", |path| {
-            // With all requests to a model, for the smallest tokens.
+            // Also makes all requests for a model, with bytes as tokens.
             let task = Task::read(&path.display().to_string(), None);
             let task = task.map_err(|error| error.to_string())?;
             let bytes = Tokenizer::train(&TokenizerConfig::Bytes, &[]).unwrap();
@@ -86,7 +86,7 @@ fn reader(kind: &str) -> (&'static str, Read) {
     }
 }
 
-/// Returns a failure if reading `file` takes more additional memory than allowed.
+/// Reads `file`. Returns a failure if this takes more additional memory than allowed.
 fn check(kind: &str, what: &str, file: &[u8]) -> Option<String> {
     let dir = tempfile::tempdir().unwrap();
     let (name, read) = reader(kind);
@@ -96,7 +96,7 @@ fn check(kind: &str, what: &str, file: &[u8]) -> Option<String> {
     if kind == "cifar" {
         fs::write(dir.path().join("data_batch_1.bin"), file).unwrap();
     }
-    // As if it were the first file that the process reads.
+    // Resets the peak, so that it does not include files that were read earlier.
     let before = MEMORY.current_usage();
     MEMORY.reset_peak_usage();
     let verdict = read(&path);
@@ -121,8 +121,8 @@ fn check(kind: &str, what: &str, file: &[u8]) -> Option<String> {
 /// The size of the repeated part of a large file.
 const LARGE: usize = 20 * MIB;
 
-/// Texts for each kind of file: good ones, and ones that need the most memory for their size. [`expand`]
-/// repeats the part between « and ».
+/// Texts for each kind of file: good texts, and texts that need the most memory for their size. [`expand`] repeats the
+/// part between « and ».
 #[rustfmt::skip]
 const TEXTS: [(&str, &[(&str, &str)]); 6] = [
     ("documents", &[
@@ -193,7 +193,7 @@ const TEXTS: [(&str, &[(&str, &str)]); 6] = [
     ]),
 ];
 
-/// The same, for `"model":{"type":"…}` in a tokenizer of Hugging Face.
+/// Like [`TEXTS`], for `"model":{"type":"…}` in a tokenizer of Hugging Face.
 #[rustfmt::skip]
 const MODELS: [(&str, &str); 8] = [
     ("zeros as vocabulary", r#"BPE","vocab":[«0,»0],"merges":[]"#),
@@ -206,7 +206,7 @@ const MODELS: [(&str, &str); 8] = [
     ("as many pieces as allowed", r#"Unigram","unk_id":0,"vocab":[«200000×["%x",0],»]"#),
 ];
 
-/// The same, for the headers of safetensors files.
+/// Like [`TEXTS`], for the headers of safetensors files.
 #[rustfmt::skip]
 const HEADERS: [(&str, &str); 4] = [
     ("many tensors", r#"{«349525×"t%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},»}"#),
@@ -215,8 +215,8 @@ const HEADERS: [(&str, &str); 4] = [
     ("a long name", r#"{"«x»":1}"#),
 ];
 
-/// Repeats the part of `text` between « and » until it is [`LARGE`], or as often as the number before ×
-/// says. In the latter case, replaces `%d` by the index, counted from 0, and `%x` by the index in
+/// Repeats the part of `text` between « and » until the result is as long as [`LARGE`]. If the part begins with a
+/// number and ×, repeats it that many times. Then `%d` becomes the index, counted from 0, and `%x` the index in
 /// hexadecimal. Removes a comma before a closing bracket.
 fn expand(text: &str) -> String {
     let (before, rest) = text.split_once('«').unwrap();
@@ -238,12 +238,12 @@ fn expand(text: &str) -> String {
     [before, units, after].concat()
 }
 
-/// A tokenizer of Hugging Face with this text in its model.
+/// Makes a tokenizer of Hugging Face with this text as its model.
 fn of_model(model: &str) -> String {
     format!(r#"{{"version":"1.0","added_tokens":[],"model":{{"type":"{model}}}}}"#)
 }
 
-/// A tokenizer of Hugging Face with added tokens of these ids.
+/// Makes a tokenizer of Hugging Face with added tokens of these ids.
 fn of_added(ids: Range<usize>, content: impl Fn(usize) -> String) -> String {
     let token = |id: usize| {
         let flags = r#""single_word":false,"lstrip":false,"rstrip":false,"normalized":false"#;
@@ -258,8 +258,7 @@ fn of_added(ids: Range<usize>, content: impl Fn(usize) -> String) -> String {
     )
 }
 
-/// A tokenizer of the size of Llama 3's: 128,000 tokens, 280,000 merges, 17 MB with its white
-/// space.
+/// Makes a tokenizer as large as Llama 3's: 128,000 tokens, 280,000 merges, and 17 MB with its white space.
 fn like_llama() -> String {
     const HALF: usize = 64_000;
     let token = |i: usize| format!("      \"t{i:08x}\": {i},\n");
@@ -276,7 +275,7 @@ fn like_llama() -> String {
     ))
 }
 
-/// Large files that are not made by [`expand`].
+/// Makes large files that [`expand`] cannot make.
 fn large() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let shard = |vocab_size: usize| {
         let dir = tempfile::tempdir().unwrap();
@@ -331,7 +330,7 @@ fn large() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     ]
 }
 
-/// Held by the test that counts memory.
+/// A test that counts memory holds this lock.
 static COUNTED: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -367,7 +366,7 @@ fn memory_stays_within_four_times_the_file() {
     let _counted = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut failures = Vec::new();
     for (kind, _) in TARGETS {
-        // Assignments are not read from a file.
+        // No file contains assignments.
         if kind == "set" {
             continue;
         }

@@ -1,5 +1,5 @@
-//! Hours of kills, stops, full disks and closed terminals, with several processes on one pool and one cache.
-//! Nothing is lost, nothing differs, nothing hangs, and nothing is left behind.
+//! Hours of kills, stops, full disks and closed terminals, with several processes that share one pool and one cache.
+//! Nothing is lost, differs, hangs or is left behind.
 //!
 //! ```sh
 //! cargo test --release --test soak -- --ignored --nocapture --test-threads 1
@@ -32,7 +32,7 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |value| value.parse().unwrap())
 }
 
-/// The number of times that each thing was done.
+/// The number of times that each event has happened.
 #[derive(Default)]
 struct Counts(BTreeMap<&'static str, usize>);
 
@@ -48,7 +48,7 @@ impl Counts {
     }
 }
 
-/// Waits for the end of a process, which must not take longer than a minute.
+/// Waits for the end of a process, which must come within a minute.
 fn end(mut child: Child, what: &str) -> Option<i32> {
     let status = wait(|| child.try_wait().unwrap());
     if status.is_none() {
@@ -129,8 +129,8 @@ fn harm(command: Command, scratch: &Scratch, numbers: &mut Numbers) -> &'static 
     kind
 }
 
-/// Runs a command in a terminal that goes away after some milliseconds. Returns its exit code; `None` if the
-/// terminal went away before the program began.
+/// Runs a command in a terminal that disappears after some milliseconds. Returns the exit code, or `None` if the
+/// terminal disappeared before the program began.
 fn close(command: &Command, scratch: &Scratch, after: usize) -> Option<i32> {
     let status = scratch.path("status");
     fs::remove_file(&status).ok();
@@ -161,7 +161,7 @@ fn close(command: &Command, scratch: &Scratch, after: usize) -> Option<i32> {
     code.unwrap_or_else(|| panic!("{command:?} hangs after its terminal went away"))
 }
 
-/// Whether there is a process with this argument.
+/// Whether a process with this argument exists.
 fn is_running(argument: &str) -> bool {
     let found = Command::new("pgrep")
         .args(["-f", "--", argument])
@@ -170,7 +170,7 @@ fn is_running(argument: &str) -> bool {
     found.status.success()
 }
 
-/// The results of uninterrupted runs of all models.
+/// Returns the results of uninterrupted runs of all models.
 fn references() -> Vec<Outcome> {
     let reference = |(_, model): &(&str, &str)| {
         let scratch = Scratch::new();
@@ -186,7 +186,7 @@ fn is_finished(directory: &Path) -> bool {
     newest.is_ok_and(|newest| newest.path == checkpoint::directory(directory, STEPS))
 }
 
-/// A run that is harmed again and again, until it is finished.
+/// Harms a run again and again, until it is finished.
 fn harmed_run(references: &[Outcome], numbers: &mut Numbers, counts: &mut Counts) {
     let model = numbers.below(MODELS.len());
     let scratch = Scratch::new();
@@ -203,7 +203,7 @@ fn harmed_run(references: &[Outcome], numbers: &mut Numbers, counts: &mut Counts
         done.push(what);
         assert!(done.len() < 200, "{done:?}");
     }
-    // It may have been stopped after its last checkpoint and before its end.
+    // The run may have been stopped after its last checkpoint and before its end.
     ok(&mut train(&file, &directory));
     assert_same(
         &directory,
@@ -213,7 +213,7 @@ fn harmed_run(references: &[Outcome], numbers: &mut Numbers, counts: &mut Counts
     counts.add("runs");
 }
 
-/// The losses of an experiment.
+/// Returns the losses of an experiment.
 fn losses(report: &Path) -> Vec<(String, f64)> {
     let text = fs::read_to_string(report.join("results.json")).unwrap();
     let results: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -229,7 +229,7 @@ fn losses(report: &Path) -> Vec<(String, f64)> {
         .collect()
 }
 
-/// Several processes on one pool, some of which are killed.
+/// Runs several processes on one pool, and kills some of them.
 fn harmed_pool(
     expected: &mut Option<Vec<(String, f64)>>,
     numbers: &mut Numbers,
@@ -256,7 +256,7 @@ fn harmed_pool(
     counts.add("pools");
 }
 
-/// Several processes that tokenize one text into one cache, some of which are killed.
+/// Tokenizes one text into one cache with several processes, and kills some of them.
 fn harmed_cache(numbers: &mut Numbers, counts: &mut Counts) {
     let scratch = Scratch::new();
     let words: Vec<String> = (0..20_000)
@@ -307,7 +307,7 @@ fn harmed_cache(numbers: &mut Numbers, counts: &mut Counts) {
     counts.add("caches");
 }
 
-/// A run that goes on all the time, to see whether its memory or its number of files grows.
+/// A run that never ends, which shows whether its memory or its number of files grows.
 struct Endless {
     scratch: Scratch,
     child: Child,
@@ -344,7 +344,7 @@ impl Endless {
         }
     }
 
-    /// Resident memory in KiB, and the number of files.
+    /// Returns the resident memory in KiB, and the number of files.
     fn takes(&self) -> (u64, usize) {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -370,7 +370,7 @@ impl Endless {
             .unwrap()
             .step;
         println!("an endless run of {steps} steps: {before:?} KiB and files, {after:?} at the end");
-        // Its rows and samples are kept in memory, a few hundred bytes each.
+        // The run keeps its rows and samples in memory, a few hundred bytes each.
         assert!(
             after.0 < before.0 + before.0 / 4 + 20_000,
             "{before:?} {after:?}"
@@ -428,8 +428,8 @@ fn closings() {
         .map(|_| format!("w{} ", numbers.below(900)))
         .collect();
     let text = scratch.file("text.txt", words.concat());
-    // All phases take a part of its time: a tokenizer is trained, then validations, samples and checkpoints follow
-    // each other.
+    // Every phase takes a part of the run's time: a tokenizer is trained, then validations, samples and checkpoints
+    // alternate.
     let file = config(&scratch, MODELS[0].1);
     let command = |directory: &Path| {
         let mut command = zoo("train");

@@ -1,4 +1,4 @@
-//! Training by several processes of one machine. Needs `--features mpi`, and `mpirun` of Open MPI.
+//! Tests training by several processes of one machine. Needs `--features mpi`, and `mpirun` of Open MPI.
 //!
 //! ```sh
 //! cargo test --release --features mpi --test team
@@ -23,10 +23,10 @@ use residual_zoo_testing::hostile::Numbers;
 use residual_zoo_testing::program::{SMOKE, Scratch, end, ends, run, text, zoo};
 use residual_zoo_testing::runs::{MODELS, STEPS, assert_same, differences, outcome, train};
 
-/// Teams are as large as the machine, so one works at a time.
+/// A team uses the whole machine, so only one team works at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The command that runs `command` as `processes` processes.
+/// Returns the command that runs `command` as `processes` processes.
 fn team(processes: usize, command: &Command) -> Command {
     let mut team = Command::new("mpirun");
     team.args(["--oversubscribe", "--mca", "btl", "self,vader", "-n"]);
@@ -39,7 +39,7 @@ fn team(processes: usize, command: &Command) -> Command {
     team
 }
 
-/// Lets the processes share the moments.
+/// Changes the config so that the processes share the moments.
 fn sharded(config: &Path) {
     let ron = fs::read_to_string(config).unwrap();
     fs::write(
@@ -49,9 +49,9 @@ fn sharded(config: &Path) {
     .unwrap();
 }
 
-/// The config of a run of `model` with four micro-batches a step.
+/// Writes the config of a run of `model`, with four micro-batches in each step.
 fn config(scratch: &Scratch, model: &str, steps: usize) -> PathBuf {
-    // Short runs are killed and stopped.
+    // Runs of `STEPS` steps are killed and stopped, so they validate and save more often.
     let (validate, save) = if steps == STEPS { (4, 3) } else { (100, 100) };
     let text = format!(
         "(model: {model}, data: (source: Synthetic(tokens: 3000)), \
@@ -76,7 +76,7 @@ fn losses(run: &Path) -> Vec<f64> {
 #[test]
 fn any_number_of_processes_trains_the_same_run() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    // More processes than cores are slow, and so is LibTorch in small models.
+    // More processes than cores are slow. So is LibTorch with small models.
     let is_all = std::env::var_os("TEAM_ALL").is_some();
     let sizes = if is_all { vec![2, 4] } else { vec![2] };
     let kinds = BackendKind::compiled().into_iter();
@@ -105,7 +105,7 @@ fn any_number_of_processes_trains_the_same_run() {
                     "{name} on {backend}, {processes} processes: {apart:.1e}"
                 );
             }
-            // The same number of processes gives the same bits.
+            // The same number of processes gives the same results, bit for bit.
             let most = directory(sizes[sizes.len() - 1]);
             trained(sizes[sizes.len() - 1], &config, &again, backend);
             assert_eq!(losses(&most), losses(&again), "{name} on {backend}");
@@ -125,7 +125,7 @@ fn shared_moments_change_no_bit() {
     for (i, (name, model)) in MODELS.into_iter().enumerate() {
         let scratch = Scratch::new();
         let config = config(&scratch, model, STEPS);
-        // Some models with the other optimizers, and an average, which the leader alone keeps.
+        // Some models use the other optimizers. All have an average, which only the leader keeps.
         let optimizer = match i {
             0 => "Muon(form: Nanochat(beta_2: 0.9))",
             1 => "Muon()",
@@ -152,7 +152,7 @@ fn shared_moments_change_no_bit() {
         assert_eq!(losses(&shared).len(), STEPS + 4);
         let newest = checkpoint::newest(&shared).unwrap().path;
         assert_eq!(checkpoint::optimizer_files(&newest).unwrap().len(), 4);
-        // One process reads the files of four, and writes one.
+        // One process reads the four files of moments, and writes one.
         let mut alone = zoo("train");
         alone.arg("--resume").arg(&shared);
         alone.args(["--set", &format!("train.steps={}", STEPS + 8)]);
@@ -171,7 +171,7 @@ fn a_full_disk_of_one_process_stops_all_and_loses_nothing() {
     let [straight, struck] = ["straight", "struck"].map(|name| scratch.path(name));
     trained(2, &config, &straight, BackendKind::Flex);
     let command = train(&config, &struck);
-    // Rank 1 writes its moments only, so its fifth change on disk is in a later checkpoint.
+    // Rank 1 writes only its moments, so its fifth change on disk is in a later checkpoint.
     for kind in ["fail", "kill"] {
         let mut both = team(1, &command);
         both.args([":", "-n", "1", "-x", &format!("ZOO_FAULT=5:{kind}")]);
@@ -195,7 +195,7 @@ fn a_full_disk_of_one_process_stops_all_and_loses_nothing() {
     assert_same(&struck, &outcome(&straight), "after a full disk");
 }
 
-/// The process of this rank among the children of `mpirun`.
+/// Returns the id of the process of this rank, among the children of `mpirun`.
 fn process(mpirun: &Child, rank: usize) -> Option<String> {
     let children = format!("/proc/{0}/task/{0}/children", mpirun.id());
     let children = fs::read_to_string(children).ok()?;
@@ -215,7 +215,7 @@ fn killed_teams_lose_nothing_and_go_on_in_any_number() {
     let scratch = Scratch::new();
     let (_, model) = MODELS[0];
     let config = config(&scratch, model, STEPS);
-    // Each process then writes a part of a checkpoint.
+    // With shared moments, each process writes a part of a checkpoint.
     sharded(&config);
     let straight = scratch.path("straight");
     let clock = Instant::now();
@@ -250,7 +250,8 @@ fn killed_teams_lose_nothing_and_go_on_in_any_number() {
         if victim.is_some() && !output.status.success() {
             assert!(error.contains(&format!("rank {rank}")), "{error}");
         }
-        // With as many processes as before, it ends alike to the bit; with a different number, up to rounding.
+        // With as many processes as before, the results are the same, bit for bit. With a different number, they are
+        // the same up to rounding.
         let processes = [2, 4, 1][i % 3];
         trained(processes, &config, &directory, BackendKind::Flex);
         match processes {
@@ -312,7 +313,7 @@ fn what_a_team_cannot_do_is_said_once() {
     let mut missing = zoo("train");
     missing.arg("nowhere.ron");
     says(&missing, "nowhere.ron");
-    // The leader finds out when the others are waiting for its weights.
+    // The leader notices the error while the other processes wait for its weights.
     let run_of_team = scratch.path("of-team");
     trained(
         2,
@@ -326,7 +327,7 @@ fn what_a_team_cannot_do_is_said_once() {
         .arg(&run_of_team)
         .args(["--set", "train.batch=3"]);
     says(&changed, "train.batch was 2, now 3");
-    // The path of the run is sent to all.
+    // The path of the run is sent to all processes.
     let odd = scratch.path("odd");
     let odd = odd.with_file_name(std::ffi::OsStr::from_bytes(b"odd\xff"));
     let mut odd = train(&config(&scratch, MODELS[0].1, STEPS), &odd);
@@ -335,7 +336,7 @@ fn what_a_team_cannot_do_is_said_once() {
     let error = text(&output.stderr);
     assert!(error.contains("is not UTF-8"), "{error}");
     assert!(!error.contains("panicked"), "{error}");
-    // Settings that decide how activations and moments are kept may change.
+    // Settings that determine how activations and moments are stored may change.
     let mut kept = zoo("train");
     kept.arg("--resume")
         .arg(&run_of_team)
@@ -344,7 +345,7 @@ fn what_a_team_cannot_do_is_said_once() {
     kept.arg(format!("train.steps={}", STEPS + 2));
     let output = run(&mut team(2, &kept));
     assert!(output.status.success(), "{}", text(&output.stderr));
-    // Each of them may say so before `mpirun` ends the others.
+    // Each process may print the error before `mpirun` ends the others.
     let output = run(&mut team(2, &zoo("list")));
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("only `train` can work with several"));

@@ -5,13 +5,13 @@ r"""Answers questions about speed and correctness on a GPU machine. Each command
     python benches/gpu/ask.py --tch PROGRAM --out OUT --only gpt2,models
     python benches/gpu/ask.py --tch PROGRAM --tests TESTS --out OUT --try    # tiny sizes, on a CPU
 
-PROGRAM is the program with the feature `tch`, and TESTS its test binary `backends` (docs/performance.md builds both).
-`--cuda`, `--cuda-tests` and `--cuda-ops` are the program, the same test binary and the benchmark `ops` with the feature
-`cuda`. All of them may be compressed (`.xz`). The Python that runs this script needs PyTorch of the version that
-PROGRAM was built for. Run the script in the repository's root.
+PROGRAM is `residual-zoo`, built with the feature `tch`. TESTS is its test binary `backends` (docs/performance.md builds
+both). `--cuda`, `--cuda-tests` and `--cuda-ops` are the program, the same test binary and the benchmark `ops`, built
+with the feature `cuda`. All of these files may be compressed (`.xz`). The Python that runs this script needs the
+PyTorch version that PROGRAM was built for. Run the script in the repository's root.
 
 Every answer is a line of OUT/answers.jsonl, written as soon as it is known. `benches/gpu/tables.py OUT` makes the
-tables of docs/performance.md from it.
+tables of docs/performance.md from this file.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-# The models that are compared: a file, or a connection around GPT-2.
+# The compared models: run files, and connections around GPT-2.
 FILES = {
     "gpt2": "gpt2/bench-124m",
     "rmt": "rmt/bench-134m",
@@ -43,7 +43,7 @@ CONNECTIONS = {
     "attention residual in blocks": "PerSublayer(AttentionResidual(block: 4))",
 }
 GPT2 = "Gpt2(n_layer: 12, n_head: 12, width: 768, context: 1024)"
-# The small models that replace those of FILES with --try.
+# With --try, these small models replace the models of FILES.
 TINY = {
     "gpt2": "Gpt2(n_layer: 2, n_head: 2, width: 32, context: 64)",
     "rmt": "Rmt(n_layer: 2, d_k: 8, d_v: 8, rank: 4, context: 64)",
@@ -78,7 +78,7 @@ class Machine:
         command's JSON file and the text that the command printed, and returns fields of the answer. The command is
         killed as soon as `kill` returns true."""
         if self.args.tiny:
-            # The limits save the time of a GPU. A CPU may be slow.
+            # Short limits save GPU time. A CPU may be slow, so it gets longer limits.
             limit = max(limit, 600)
         path = self.out / f"{question}-{name.replace(' ', '-').replace('/', '-')}"
         words = [str(word).replace("{json}", str(path.with_suffix(".json"))) for word in words]
@@ -135,7 +135,7 @@ class Machine:
             fields = [*fields, f"model={TINY[model]}"]
         used = precision
         if self.args.tiny:
-            # A CPU has no Tf32.
+            # A CPU has no TF32, so the program computes in f32.
             used = "F32" if precision == "Tf32" else precision
             fields = [*fields, "train.batch=2"]
         words = [program, "bench", f"experiments/{file}.ron", "--backend", backend, *self.zoo_device]
@@ -145,7 +145,8 @@ class Machine:
         return self.run(question, f"{name or model}, {precision}", limit, words, env, read)
 
     def text(self):
-        """Writes a random text of `ids` different characters, each one a token. Returns fields that select it."""
+        """Writes a random text of `ids` different characters, each one a token. Returns the fields of a run file that
+        select this text."""
         path = self.out / "ids.txt"
         if not path.exists():
             letters = [chr(0x10000 + i) for i in range(self.ids)]
@@ -162,8 +163,9 @@ def read_json(path, _):
 
 
 def gpt2(m):
-    """Times a step of GPT-2 124M, 8 x 1024 tokens, alternately in PyTorch and in the zoo. Tensor cores are fast for
-    rows of a multiple of 16 bytes, so the zoo pads 50,257 columns to 50,304. PyTorch is measured with both sizes."""
+    """Times a step of GPT-2 124M, 8 x 1024 tokens, alternately in PyTorch and in the zoo. Tensor cores are fast if each
+    row is a multiple of 16 bytes long, so the zoo pads 50,257 columns to 50,304. PyTorch is measured with both
+    sizes."""
     padded = -(-m.ids // 64) * 64
     for _ in range(1 if m.args.tiny else 3):
         for precision, options in {"Bf16": ["bf16"], "Tf32": ["fused", "--tf32"], "F32": ["fused"]}.items():
@@ -247,8 +249,8 @@ def check(m, question, program, backend):
 
 
 def repeats(m):
-    """Trains twice for 300 steps and compares the results. With deterministic kernels, also kills and resumes a run;
-    then all results must be equal."""
+    """Trains twice for 300 steps and compares the results. With deterministic kernels, also kills and resumes a run,
+    and requires all results to be equal."""
     if m.args.data is None:
         print("repeats: left out, because --data is not given")
         return
@@ -261,7 +263,7 @@ def repeats(m):
         if resume:
             words += ["--resume", run]
         else:
-            # A finished run would not be trained again.
+            # A finished run would not be trained again, so it is deleted.
             shutil.rmtree(run, ignore_errors=True)
             words += ["gpt2/shakespeare-cpu", "--data", m.args.data, "--run", run]
             common = [f"train.steps={steps}", f"train.validate_every={steps // 3}", "train.log_every=10"]
@@ -313,8 +315,8 @@ def last_rows(run):
 
 def cuda(m):
     """Times a step of GPT-2 124M and of the RMT on Burn's own CUDA backend, with the zoo's kernels and with the plain
-    forms. Then checks the kernels against their plain forms and the reference cases, and times the kernels for matrix
-    products and all other kernels."""
+    forms. Then compares the kernels with their plain forms and with the reference cases. Also times the kernels for
+    matrix products and all other kernels."""
     if m.args.cuda is None:
         print("cuda: left out, because --cuda is not given")
     else:
@@ -324,7 +326,7 @@ def cuda(m):
             plain = {"RESIDUAL_ZOO_OPS": "plain"}
             m.zoo_step("cuda", 120, "gpt2", precision, name="gpt2, plain forms", backend="cuda", env=plain)
         m.zoo_step("cuda", 120, "gpt2", "F32", backend="cuda")
-        # CubeCL reads this file in the working directory of its process.
+        # CubeCL reads this file from the working directory of its process.
         file = ROOT / "cubecl.toml"
         if file.exists():
             print(f"a buffer for each size: left out, because {file} exists")
@@ -346,7 +348,7 @@ def cuda(m):
         m.run("cuda", "operations", 300, [m.args.cuda_ops, "--bench"])
 
 
-# Programs that may be left out.
+# The programs that may be left out.
 PROGRAMS = ("cuda", "cuda_tests", "cuda_ops", "tests")
 QUESTIONS = {f.__name__: f for f in (gpt2, references, models, compiled, profile, large, repeats, cuda)}
 
@@ -367,7 +369,7 @@ def main():
     for path in (args.tch, *(getattr(args, name) for name in PROGRAMS), args.data):
         if path is not None and not path.is_file():
             parser.error(f"{path} is not a file")
-    # A name without a folder would be searched for on PATH.
+    # A name without a folder would be searched for on PATH, so paths become absolute.
     for name in ("tch", *PROGRAMS):
         path = getattr(args, name)
         setattr(args, name, path and path.resolve())

@@ -3,9 +3,10 @@
 
     python benches/gpu/tables.py OUT [OUT…]
 
-A step time is the median over the rounds of a command, with the range. Ratios are to PyTorch's step of GPT-2 in the
-same precision, and to the zoo's step of GPT-2. Within the question `gpt2`, a ratio is the median of the ratios of the
-rounds, with the range, if both have the same number of rounds. Otherwise, it is the ratio of the medians.
+A step time is the median over the rounds of a command, with the range. Each step time is divided by PyTorch's step time
+for GPT-2 at the same precision, and by the zoo's step time for GPT-2. Within the question `gpt2`, a ratio is the median
+of the rounds' ratios, with the range, if both commands have the same number of rounds. Otherwise, it is the ratio of
+the medians.
 """
 
 import json

@@ -1,12 +1,13 @@
-//! Compiles the functions of LibTorch that the crate `tch` has no binding for.
+//! Compiles bindings for LibTorch functions that the crate `tch` lacks, and the code that launches this crate's CUDA
+//! kernels.
 
 use std::path::Path;
 
 /// The minor versions of PyTorch 2 that this crate was built and tested with.
 const TESTED: std::ops::RangeInclusive<u32> = 9..=11;
 
-/// Warns of a version of PyTorch that was not tested. The check of `torch-sys` allows only one version, and
-/// `.cargo/config.toml` turns it off.
+/// Warns about untested PyTorch versions. The check of `torch-sys` allows only one version, and `.cargo/config.toml`
+/// turns this check off.
 fn warn_of_version(include: &Path) {
     let text = std::fs::read_to_string(include.join("torch/version.h")).unwrap_or_default();
     let number = |name: &str| {
@@ -34,7 +35,7 @@ fn main() {
     if std::env::var_os("CARGO_FEATURE_TCH").is_none() {
         return;
     }
-    // `torch-sys` says where the libraries are. The headers are beside them.
+    // `torch-sys` gives the library directory. The header directory is beside it.
     let lib =
         std::env::var("DEP_TCH_LIBTORCH_LIB").expect("torch-sys names the directory of libtorch");
     let include = Path::new(&lib).join("../include");

@@ -1,10 +1,11 @@
 class Laurel(nn.Module):
-    """x_{i+1} = α f(x_i) + β (x_i + correction) (eqs. 2-6)."""
+    """x_{i+1} = α f(x_i) + β (x_i + correction) (eqs. 2-6). The stream carries x_{i-1}, …, x_{i-k+1}."""
 
     ROWS = {"One": 0, "Sigmoid": 1}
 
-    def __init__(self, config, width):
+    def __init__(self, config, on, i):
         super().__init__()
+        width = on.width
         self.weights = config["weights"]
         self.kind, sizes = variant(config["augmentation"])
         self.k, rank = sizes.get("k", 1), sizes.get("rank")
@@ -32,18 +33,23 @@ class Laurel(nn.Module):
 
     def correction(self, stream):
         if self.kind == "LowRank":
-            return self.low_rank(stream[0], 0)
-        terms = [self.gamma[j] * x for j, x in enumerate(stream[: self.k])]
+            return self.low_rank(stream.x, 0)
+        terms = [self.gamma[j] * x for j, x in enumerate([stream.x, *stream.carried])]
         if self.kind == "LowRankPerStream":
             return sum(self.low_rank(x, j) for j, x in enumerate(terms))
         return sum(terms) if self.kind == "PreviousActivations" else self.low_rank(sum(terms), 0)
 
-    def forward(self, stream, fx):
-        g = stream[0]
+    def update(self, stream, f):
+        x, fx = stream.x, f(stream.x)
+        g = x
         if self.kind != "Identity":
             correction = self.correction(stream)
-            g = g + (correction if self.norm is None else self.norm(correction))
+            g = x + (correction if self.norm is None else self.norm(correction))
+        carried = (x, *stream.carried)[: self.k - 1]
         if self.mixing is None:
-            return fx + g
+            return Stream(fx + g, carried)
         alpha, beta = self.alpha_beta()
-        return alpha * fx + beta * g
+        return Stream(alpha * fx + beta * g, carried)
+
+
+CONNECTIONS["Laurel"] = Design(Laurel)

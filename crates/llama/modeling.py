@@ -1,19 +1,6 @@
 def llama_rms(config, width):
-    """The RMS norm of the config, over `width` features."""
-    return LlamaRms(width, config["norm_eps"], config["norm"])
-
-
-class LlamaRms(nn.Module):
-    """x / √(mean x² + ε) · γ. scale: Scale, OnePlus (1 + γ) or None."""
-
-    def __init__(self, width, eps, scale):
-        super().__init__()
-        self.eps, self.offset = eps, 1.0 if scale == "OnePlus" else 0.0
-        self.gamma = None if scale == "None" else parameter(width)
-
-    def forward(self, x):
-        x = x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.eps)
-        return x if self.gamma is None else x * (self.offset + self.gamma)
+    """Builds the config's RMS norm over `width` features."""
+    return Norm(width, config["norm_eps"], config["norm"], centred=False)
 
 
 class LlamaUnit(nn.Module):
@@ -24,17 +11,18 @@ class LlamaUnit(nn.Module):
 
 
 class LlamaNorms(nn.Module):
-    """The norms before and behind a branch. A norm of the sum is norm(x + y), so the branch is norm(x + y) - x."""
+    """The norms before and after a branch. A norm of the sum is norm(x + y), so the branch is norm(x + y) - x."""
 
-    def __init__(self, config):
+    def __init__(self, config, frame):
         super().__init__()
         places, width = config["norm_places"], config["width"]
-        self.before = llama_rms(config, width) if places not in ("Behind", "Original") else nn.Identity()
+        before = frame.pre_norm and places not in ("Behind", "Original")
+        self.before = llama_rms(config, width) if before else nn.Identity()
         self.behind = llama_rms(config, width) if places != "Before" else nn.Identity()
         self.of_sum = places in ("Sandwich", "Original")
 
     def branch(self, x, y):
-        """f(x) of the last map y of the branch."""
+        """f(x), from the output y of the branch's last projection."""
         return self.behind(x + y) - x if self.of_sum else self.behind(y)
 
 
@@ -47,20 +35,18 @@ class LlamaCanon(nn.Module):
         self.residual = config["residual"]
 
     def forward(self, z):
-        kernel, time = self.taps.shape[1], z.shape[1]
-        padded = F.pad(z, (0, 0, kernel - 1, 0))
-        y = sum(padded[:, j : j + time] * self.taps[:, j] for j in range(kernel))
+        y = causal_sum(z, self.taps)
         return z + y if self.residual else y
 
 
 def llama_canon(config, place, channels):
-    """The Canon layer at `place`, or nothing."""
+    """Builds the Canon layer at `place`, or the identity if there is none."""
     canon = config["canon"]
     return LlamaCanon(canon, channels) if canon and place in canon["places"] else nn.Identity()
 
 
 def llama_rotate(config, x):
-    """Rotary positions of x [batch, heads, time, d]."""
+    """Applies rotary positions to x [batch, heads, time, d]."""
     d = x.shape[-1]
     n = int(d * config["share"])
     if n == 0:
@@ -85,26 +71,26 @@ def llama_rotate(config, x):
 
 
 class LlamaAttention(nn.Module):
-    """attention(norm(x)), with groups of query heads."""
+    """attention(norm(x)), where each key-value head serves a group of query heads."""
 
-    def __init__(self, config, layer):
+    def __init__(self, config, layer, frame):
         super().__init__()
         width, self.heads = config["width"], config["n_head"]
         self.kv_heads = config["n_kv_head"] or self.heads
         d = config["head_dim"] or width // self.heads
         of_q, of_kv, bias = self.heads * d, self.kv_heads * d, config["bias"]
         self.config = config
-        self.norms = LlamaNorms(config)
+        self.norms = LlamaNorms(config, frame)
         self.canon_a = llama_canon(config, "A", width)
         self.q = Linear(width, of_q, bias != "None")
         self.k = Linear(width, of_kv, bias != "None")
-        self.v = Linear(width, of_kv, bias == "Qkv")
+        self.v = Linear(width, of_kv, bias == "Qkv") if frame.own_values else None
         norm = config["qk_norm"]
         if norm is None or norm == "Unit":
             self.q_norm = self.k_norm = LlamaUnit() if norm else nn.Identity()
         else:
             self.q_norm, self.k_norm = (llama_rms(config, n if norm == "All" else d) for n in (of_q, of_kv))
-        self.canon_b = llama_canon(config, "B", of_q + 2 * of_kv)
+        self.canon_b = llama_canon(config, "B", of_q + (2 if self.v else 1) * of_kv)
         gate = {None: 0, "PerHead": self.heads, "PerCoordinate": of_q}[config["gate"]]
         self.gate = Linear(width, gate, bias == "Qkv") if gate else None
         self.proj = Linear(of_q, width, config["proj_bias"])
@@ -112,15 +98,17 @@ class LlamaAttention(nn.Module):
         windows = config["windows"]
         self.window = windows[layer % len(windows)] if windows else None
 
-    def forward(self, x):
-        u = self.canon_a(self.norms.before(x))
-        q, k, v = self.q(u), self.k(u), self.v(u)
+    def forward(self, x, change=unchanged):
+        u = normed(lambda x: self.canon_a(self.norms.before(x)), x)
+        maps = [self.q, self.k, self.v] if self.v else [self.q, self.k]
+        q, k, *v = (w(each) for w, each in zip(maps, u))
         over_all, late = self.config["qk_norm"] == "All", self.config["qk_norm_late"]
         if over_all:
             q, k = self.q_norm(q), self.k_norm(k)
-        widths = [q.shape[-1], k.shape[-1], v.shape[-1]]
-        q, k, v = self.canon_b(torch.cat([q, k, v], -1)).split(widths, -1)
-        q, k, v = split_heads(q, self.heads), split_heads(k, self.kv_heads), split_heads(v, self.kv_heads)
+        widths = [x.shape[-1] for x in (q, k, *v)]
+        q, k, *v = self.canon_b(torch.cat([q, k, *v], -1)).split(widths, -1)
+        heads = [split_heads(q, self.heads), *(split_heads(x, self.kv_heads) for x in (k, *(v or [k])))]
+        q, k, v = change(heads, u)
         turn = lambda x: llama_rotate(self.config["rotary"], x)
         norms = [nn.Identity()] * 2 if over_all else [self.q_norm, self.k_norm]
         q, k = (
@@ -129,7 +117,7 @@ class LlamaAttention(nn.Module):
         )
         y = self.attend(q, k, v)
         if self.gate is not None:
-            y = y * split_heads(torch.sigmoid(self.gate(u)), self.heads)
+            y = y * split_heads(torch.sigmoid(self.gate(u[0])), self.heads)
         return self.norms.branch(x, self.proj(merge_heads(y)))
 
     def attend(self, q, k, v):
@@ -149,11 +137,11 @@ class LlamaAttention(nn.Module):
 class LlamaMlp(nn.Module):
     """(act(u · gate) ⊙ (u · fc)) · proj with u = norm(x), or act(u · fc) · proj."""
 
-    def __init__(self, config):
+    def __init__(self, config, frame):
         super().__init__()
         width, bias, gated = config["width"], config["mlp_bias"], config["gated"]
         d_ff = config["d_ff"] or (-(-(8 * width) // 3) + 7) // 8 * 8 if gated else config["d_ff"] or 4 * width
-        self.norms = LlamaNorms(config)
+        self.norms = LlamaNorms(config, frame)
         self.canon_c = llama_canon(config, "C", width)
         self.gate = Linear(width, d_ff, bias) if gated else None
         self.fc = Linear(width, d_ff, bias)
@@ -174,14 +162,14 @@ class LlamaMlp(nn.Module):
 class LlamaEmbeddings(nn.Module):
     """x_0 = tokens[ids], logits = norm(x_L) · unembedding."""
 
-    def __init__(self, config, vocab_size):
+    def __init__(self, config, vocab_size, frame):
         super().__init__()
         width, self.cap = config["width"], config["logit_cap"]
         self.tokens = nn.Embedding(vocab_size, width)
         self.scale = math.sqrt(width) if config["scaled_embedding"] else 1.0
         normed = config["normed_embedding"]
-        self.input_norm = LlamaRms(width, config["norm_eps"], "None") if normed else nn.Identity()
-        self.norm = llama_rms(config, width)
+        self.input_norm = Norm(width, config["norm_eps"], "None", centred=False) if normed else nn.Identity()
+        self.norm = llama_rms(config, width) if frame.final_norm else nn.Identity()
         self.unembedding = None if config["tied"] else Linear(width, vocab_size, False)
 
     def embed(self, ids):

@@ -4,7 +4,7 @@ def ngpt_unit(x):
 
 
 class NgptFactor(nn.Module):
-    """A factor that is stored as p and is p · init / scale."""
+    """The factor p · init / scale, which is stored as p."""
 
     def __init__(self, features, init, scale):
         super().__init__()
@@ -15,20 +15,20 @@ class NgptFactor(nn.Module):
 
 
 def ngpt_step(branch, h, y):
-    """f(h) of the step N(N(h) + |α| (N(y) − N(h))) = h + f(h)."""
+    """f(h) for the step h + f(h) = N(N(h) + |α| (N(y) − N(h)))."""
     start = ngpt_unit(h)
     return ngpt_unit(start + branch.alpha().abs() * (ngpt_unit(y) - start)) - h
 
 
 def ngpt_angles(config, x):
-    """Position times frequency, [time, d / 2]."""
+    """The position times each frequency, [time, d / 2]."""
     d = x.shape[-1]
     f = config["rotary_base"] ** (-torch.arange(0, d, 2, dtype=torch.float64, device=x.device) / d)
     return torch.arange(x.shape[2], device=x.device)[:, None] * f
 
 
 def ngpt_positions(config, x):
-    """Positions of x [batch, heads, time, d]: a rotation, or the products that the published code has."""
+    """Encodes the positions in x [batch, heads, time, d]: a rotation, or the products of the published code."""
     angle = ngpt_angles(config, x)
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     a, b = x[..., 0::2], x[..., 1::2]
@@ -43,7 +43,7 @@ def ngpt_positions(config, x):
 class NgptAttention(nn.Module):
     """The step towards attention(h)."""
 
-    def __init__(self, config, layer):
+    def __init__(self, config, layer, frame):
         super().__init__()
         width, self.heads = config["width"], config["n_head"]
         self.config = config
@@ -52,8 +52,10 @@ class NgptAttention(nn.Module):
         self.qk_scale = NgptFactor(width, 1.0, width**-0.5)
         self.proj = Linear(width, width, False)
 
-    def forward(self, h):
-        q, k, v = (split_heads(w(h), self.heads) for w in (self.q, self.k, self.v))
+    def forward(self, h, change=unchanged):
+        u = normed(nn.Identity(), h)
+        maps = (self.q, self.k, self.v)
+        q, k, v = change([split_heads(w(each), self.heads) for w, each in zip(maps, u)], u)
         s_qk = self.qk_scale().unflatten(0, (self.heads, 1, -1))
         q, k = (ngpt_unit(ngpt_positions(self.config, x)) * s_qk for x in (q, k))
         y = causal_attention(q, k, v, math.sqrt(q.shape[-1]))
@@ -63,7 +65,7 @@ class NgptAttention(nn.Module):
 class NgptMlp(nn.Module):
     """The step towards mlp(h)."""
 
-    def __init__(self, config):
+    def __init__(self, config, frame):
         super().__init__()
         width = config["width"]
         d_ff = config["d_ff"] or 4 * width
@@ -81,10 +83,11 @@ class NgptMlp(nn.Module):
 class NgptEmbeddings(nn.Module):
     """h_0 = tokens[ids], logits = s_z (h · unembedding)."""
 
-    def __init__(self, config, vocab_size):
+    def __init__(self, config, vocab_size, frame):
         super().__init__()
         width = config["width"]
         self.tokens = nn.Embedding(vocab_size, width)
+        self.norm = nn.Identity()
         self.unembedding = Linear(width, vocab_size, False)
         self.logit_scale = NgptFactor(vocab_size, 1.0, width**-0.5)
 

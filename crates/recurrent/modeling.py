@@ -1,18 +1,18 @@
 class Recurrent(nn.Module):
     """The recurrence of eqs. 8-10 around each of its layers in turn."""
 
-    def __init__(self, config, layers):
+    def __init__(self, config, layers, ends):
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers, self.ends = nn.ModuleList(layers), nn.ModuleList(ends)
         self.size, self.form = config["block"], config["form"]
         kind, _ = variant(config["alpha"])
         self.alpha = None if kind == "Sigmoid" else nn.Parameter(torch.empty(1), kind != "Fixed")
         self.alpha_logit = parameter(1) if kind == "Sigmoid" else None
 
-    def forward(self, x, lengths):
+    def forward(self, x, ids, lengths, norm):
         alpha = self.alpha_logit.sigmoid() if self.alpha is None else self.alpha.clamp(0, 1)
-        for layer in self.layers:
-            x = self.recur(lambda block: layer([block])[0], alpha, x, lengths)
+        for layer, ends in zip(self.layers, self.ends):
+            x = self.recur(lambda block: through(ends, [layer], block), alpha, x, lengths)
         return x
 
     def recur(self, tau, alpha, x, lengths):
@@ -20,7 +20,7 @@ class Recurrent(nn.Module):
         h = tau(blocks[0])
         carried = torch.zeros_like(h) if self.form == "Paper" else blocks[0]
         for index, block in enumerate(blocks[1:], 1):
-            # The last block of a row has no carry (eq. 10). τ is causal, so what follows the row does not change it.
+            # The last block of a sequence has no carry (eq. 10). τ is causal, so padding does not change the outputs.
             goes_on = (lengths > index * self.size)[:, None, None]
             carry = torch.where(goes_on, alpha * carried, torch.zeros_like(carried))
             both = tau(torch.cat([carry + h, carry[:, : block.shape[1]] + block], 1))

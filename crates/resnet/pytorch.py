@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """ResNet-20 on CIFAR-10 in PyTorch by the recipe of cifar-cpu.ron, and by this project beside it.
 
-Both train on the same images for the same number of steps, one after the other. Prints the accuracy on the test images and
-the median time of a step; that of PyTorch leaves out the time in which images are drawn.
+Both train on the same images for the same number of steps. For each seed, one follows the other. Prints the accuracy
+on the test images and the median time of a step. PyTorch's time excludes drawing the images.
 
     crates/resnet/pytorch.py --data cifar-10-batches-bin --program target/release/residual-zoo [-- --backend tch]
 """

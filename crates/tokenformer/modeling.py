@@ -14,7 +14,7 @@ class Pattention(nn.Module):
         return self.theta(x @ self.keys.T) @ self.values
 
     def theta(self, a):
-        """Eq. 5 and the other rows of Table 4."""
+        """Applies Θ: eq. 5 and the other rows of Table 4."""
         if self.normalization == "Softmax":
             return a.softmax(-1) * self.tau
         if self.normalization == "L2NormGelu":
@@ -28,30 +28,36 @@ class Pattention(nn.Module):
         return torch.where(norm == 0, torch.zeros_like(norm), 1 / (norm + self.eps))
 
 
+def tokenformer_norm(config, here):
+    """Builds the norm of a branch, or the identity if `here` is false."""
+    return Norm(config["width"], config["norm_eps"], config["norm_params"]) if here else nn.Identity()
+
+
 class TokenFormerAttention(nn.Module):
     """MHA(LN(X)) (eqs. 8-10)."""
 
-    def __init__(self, config, layer):
+    def __init__(self, config, layer, frame):
         super().__init__()
         width, heads = config["width"], config["n_head"]
         n = config["n_attn"] or width
         self.heads = heads
-        self.norm = Norm(width, config["norm_eps"], config["norm_params"])
+        self.norm = tokenformer_norm(config, frame.pre_norm)
         self.q, self.k, self.v, self.o = (Pattention(config, n) for _ in range(4))
         self.scale = attention_scale(config, width // heads, lambda base: base["width"] // base["n_head"])
         position, fields = variant(config["position"])
         self.rotated = int(width // heads * fields["fraction"]) if position == "Rotary" else 0
 
-    def forward(self, x):
-        x = self.norm(x)
-        q, k, v = (split_heads(part(x), self.heads) for part in (self.q, self.k, self.v))
+    def forward(self, x, change=unchanged):
+        u = normed(self.norm, x)
+        maps = (self.q, self.k, self.v)
+        q, k, v = change([split_heads(w(each), self.heads) for w, each in zip(maps, u)], u)
         if self.rotated:
             q, k = rotate(q, self.rotated), rotate(k, self.rotated)
         return self.o(merge_heads(causal_attention(q, k, v, self.scale)))
 
 
 def rotate(x, rotated):
-    """Rotary positions on the first coordinates of each head."""
+    """Applies rotary positions to the first `rotated` coordinates of each head."""
     half = rotated // 2
     frequency = 10_000.0 ** (-2.0 * torch.arange(half, dtype=torch.float64, device=x.device) / rotated)
     angle = torch.arange(x.shape[2], device=x.device)[:, None] * frequency
@@ -61,19 +67,19 @@ def rotate(x, rotated):
 
 
 class TokenFormerFeedForward(nn.Module):
-    """FFN(LN(X)), a single Pattention (eq. 11)."""
+    """FFN(LN(X)): a single Pattention (eq. 11)."""
 
-    def __init__(self, config):
+    def __init__(self, config, frame):
         super().__init__()
-        self.norm = Norm(config["width"], config["norm_eps"], config["norm_params"])
+        self.norm = tokenformer_norm(config, frame.pre_norm)
         self.ffn = Pattention(config, config["n_ffn"] or 4 * config["width"])
 
     def forward(self, x):
         return self.ffn(self.norm(x))
 
 
-def tokenformer_embeddings(config, vocab_size):
-    norm = "ScaleAndShift" if config["affine_final_norm"] else config["norm_params"]
+def tokenformer_embeddings(config, vocab_size, frame):
+    norm = frame.final_norm and ("ScaleAndShift" if config["affine_final_norm"] else config["norm_params"])
     return TokenEmbeddings(config, vocab_size, config["position"] == "Learned", norm, True)
 
 

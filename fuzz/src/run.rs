@@ -133,7 +133,7 @@ fn trainer() -> SmallTrainer {
     Trainer::new(config, &corpus, Default::default()).unwrap()
 }
 
-/// The files of a good checkpoint of a small model by name, including the manifest.
+/// The files of a good checkpoint of a small model, by name and including the manifest.
 pub fn good_checkpoint() -> &'static BTreeMap<String, Vec<u8>> {
     static FILES: LazyLock<BTreeMap<String, Vec<u8>>> = LazyLock::new(|| {
         let scratch = Scratch::new();

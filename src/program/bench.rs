@@ -8,7 +8,7 @@ use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::drive::{Basis, Bench, Place, Use, check_size, open_corpus};
-use residual_zoo::experiment::time;
+use residual_zoo::experiment::{PLAIN, time, with_connections};
 use residual_zoo::lab::Error;
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
 use residual_zoo::runs::disk;
@@ -19,15 +19,15 @@ use serde::{Deserialize, Serialize};
 
 use super::read_set;
 
-/// The model of docs/performance.md: 10.7M parameters, batch 8 of 256 tokens.
+/// The model that docs/performance.md times: 10.7M parameters, 8 sequences of 256 tokens in a batch.
 const DEFAULT: &str = "gpt2/bench";
 
 /// Time the parts of a training step
 ///
-/// Shows the median times of the data, the forward pass, the backward pass and the optimizer after a warmup, for every
-/// model and every backend that is compiled in. Two columns are estimates of the shortest possible step. `products` is
-/// the time of its matrix products at the speed of a large product. `traffic` is the time to write and read the peak
-/// memory once. A line for each model names the operations for which the backend has no fast form.
+/// Shows the median times of the data, the forward pass, the backward pass and the optimizer after a warmup. Times
+/// every model on every backend that is compiled in. Two columns are estimates of the shortest possible step.
+/// `products` is the time of its matrix products at the speed of a large product. `traffic` is the time to write and
+/// read the peak memory once. A line for each model names the operations for which the backend has no fast form.
 #[derive(Args, Debug)]
 #[command(mut_arg("backend", |arg| arg.help(
     "The backend to time [default: all that are compiled in]"
@@ -35,6 +35,10 @@ const DEFAULT: &str = "gpt2/bench";
 pub struct BenchArgs {
     /// Run files of the models to time [default: GPT-2 with 10.7M parameters, batch 8 × 256]
     configs: Vec<PathBuf>,
+    /// Time one model with each connection, and compare its step and memory with those of the plain residual. Takes one
+    /// run file, without a connection; a small one such as gpt2/smoke shows the figures soon
+    #[arg(long)]
+    connections: bool,
     /// Set a field of every model's run, such as train.batch=4; repeat it for several
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
@@ -60,7 +64,7 @@ pub struct BenchArgs {
 struct Line {
     model: String,
     backend: String,
-    /// Number of token ids, or of classes of images.
+    /// Number of token ids, or of image classes.
     #[serde(default)]
     vocabulary: usize,
     #[serde(flatten)]
@@ -77,20 +81,43 @@ pub fn bench(options: BenchArgs) -> anyhow::Result<()> {
         Some(kind) => vec![kind],
         None => BackendKind::compiled(),
     };
-    let opened = configs.iter().map(|path| {
+    let named = configs.iter().map(|path| {
         let config = read_set(path, &options.set)?;
+        Ok((path.clone(), config))
+    });
+    let mut named = named.collect::<anyhow::Result<Vec<_>>>()?;
+    if options.connections {
+        let [(path, plain)] = &named[..] else {
+            let problem = "takes one run file; leave the others out";
+            return Err(ConfigError::new("--connections", problem).into());
+        };
+        let with = with_connections(plain.clone()).map_err(|error| error.in_file(path))?;
+        named = with
+            .into_iter()
+            .map(|(name, config)| (name.into(), config))
+            .collect();
+    }
+    // Connections that do not fit the model are omitted.
+    let is_connection = |path: &Path| options.connections && path != Path::new(PLAIN);
+    let opened = named.into_iter().map(|(path, config)| {
+        let path = &path;
         let corpus = open_corpus(&config.data, &Interrupter::new())?;
         let basis = Basis::of_corpus(&corpus);
         let valid = config.validate(basis.vocabulary);
+        if let (Err(error), true) = (&valid, is_connection(path)) {
+            warn(&format!("{} is left out: {error}", path.display()));
+            return Ok(None);
+        }
         valid.map_err(|error| Error::from(error).in_file(path))?;
         for kind in &kinds {
             let device = (*kind, options.backend.gpu_for(*kind)?);
             let fits = check_size(&config, basis.vocabulary, device, Use::Train);
             fits.map_err(|error| error.in_file(path))?;
         }
-        Ok((path.display().to_string(), config, corpus))
+        Ok(Some((path.display().to_string(), config)))
     });
     let models = opened.collect::<anyhow::Result<Vec<_>>>()?;
+    let models = models.into_iter().flatten();
     let counts = (options.warmup as usize, options.steps as usize);
     if let Some(path) = &options.json {
         let folder = path
@@ -104,7 +131,7 @@ pub fn bench(options: BenchArgs) -> anyhow::Result<()> {
             );
             return Err(ConfigError::new("--json", problem).into());
         }
-        // A file that is not from `--json` is not overwritten.
+        // A file that is not empty is overwritten only if `--json` wrote it.
         let is_full = |file: Metadata| file.is_file() && file.len() > 0;
         if path.metadata().is_ok_and(is_full) {
             read(path)?;
@@ -113,12 +140,14 @@ pub fn bench(options: BenchArgs) -> anyhow::Result<()> {
     let old = options.against.as_deref().map(read).transpose()?;
     let mut lines = Vec::new();
     let mut failure = None;
-    for (model, config, corpus) in models {
+    for (model, config) in models {
+        // Opens the data again, because the data of other models would count as this model's memory.
+        let corpus = open_corpus(&config.data, &Interrupter::new())?;
         for kind in &kinds {
             let gpu = options.backend.gpu_for(*kind)?;
             let bench = match time(*kind, gpu, config.clone(), &corpus, counts) {
                 Ok(bench) => bench,
-                // Other backends may still work.
+                // Other backends may still work, so the command fails only at the end.
                 Err(error) => {
                     warn(&format!("{model} on {kind}: {error}"));
                     failure.get_or_insert(error);
@@ -150,6 +179,9 @@ pub fn bench(options: BenchArgs) -> anyhow::Result<()> {
         "\n{}",
         cli::fitted(&table(&lines, old.as_deref()))
     ))?;
+    if options.connections {
+        cli::print(&format!("\n{}", cli::fitted(&beside_plain(&lines))))?;
+    }
     if let Some(path) = options.json.as_ref().filter(|_| !lines.is_empty()) {
         let json = serde_json::to_string_pretty(&lines)?;
         disk::write_output(path, json.as_bytes())?;
@@ -240,6 +272,35 @@ fn table(lines: &[Line], old: Option<&[Line]>) -> Table {
     if old.is_some() {
         columns.push(Column::text("against"));
     }
+    Table {
+        columns,
+        rows: rows.collect(),
+        ..Table::default()
+    }
+}
+
+/// Makes a table of each connection's parameters, step time and peak memory, relative to the plain residual on the same
+/// backend. If the plain residual was not timed there, a line has no ratios.
+fn beside_plain(lines: &[Line]) -> Table {
+    let rows = lines.iter().map(|line| {
+        let is_plain = |other: &&Line| other.backend == line.backend && other.model == PLAIN;
+        let plain = lines.iter().find(is_plain);
+        let of = |value: &dyn Fn(&Bench) -> Option<f64>| {
+            let ratio = || Some(value(&line.bench)? / value(&plain?.bench)?);
+            ratio().map_or_else(|| "–".into(), |ratio| format!("{ratio:.2}"))
+        };
+        let row = [
+            line.model.clone(),
+            line.backend.clone(),
+            of(&|bench| Some(bench.time.parameters as f64)),
+            of(&|bench| Some(bench.time.step)),
+            of(&|bench| bench.peak_memory.map(|peak| peak as f64)),
+        ];
+        row.map(Cell::from).into()
+    });
+    let mut columns = vec![Column::text("connection"), Column::text("backend")];
+    let ratios = ["parameters", "step", "memory"];
+    columns.extend(ratios.map(|title| Column::number(title, "× plain")));
     Table {
         columns,
         rows: rows.collect(),

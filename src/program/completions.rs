@@ -7,14 +7,14 @@ use residual_zoo::builtin;
 
 use super::{Program, list};
 
-/// Values that are offered in addition to the names of files.
+/// Values that are offered in addition to file names.
 const TOKENIZERS: [&str; 3] = ["bytes", "chars", "bpe:1024"];
 const DATA: [&str; 2] = ["synthetic", "tinyshakespeare"];
 
 /// The scales of the zoo's experiments.
 const SCALES: [&str; 3] = ["smoke", "cpu", "paper"];
 
-/// Makes the script for `shell` that completes commands, options, their values and names.
+/// Returns the script with which `shell` completes commands, options, option values and names.
 pub fn completions(shell: Shell) -> String {
     let mut program = Program::command();
     let commands: Vec<String> = program
@@ -54,7 +54,7 @@ fn with_values(command: &str, arg: Arg) -> Arg {
     }
 }
 
-/// Returns the values of an option that its type does not provide.
+/// Returns the values of an option if its type does not provide them.
 fn values(command: &str, id: &str) -> Vec<String> {
     let experiments = || builtin::experiments().map(|source| source.name);
     let runs = || builtin::run_files().map(|(name, _)| name);
@@ -75,7 +75,7 @@ fn values(command: &str, id: &str) -> Vec<String> {
     }
 }
 
-/// Makes the script for zsh, which offers files in addition to names.
+/// Changes the generated script for zsh, so that zsh offers files in addition to names.
 fn zsh(script: &str, program: &Command) -> String {
     let mut script = script.to_owned();
     for command in program.get_subcommands() {
@@ -91,7 +91,7 @@ fn zsh(script: &str, program: &Command) -> String {
     script
 }
 
-/// Makes the script for fish, which offers files in addition to names.
+/// Changes the generated script for fish, so that fish offers files in addition to names.
 fn fish(script: &str, commands: &[String]) -> String {
     let is_of_file = |line: &str| {
         [" -l tokenizer ", " -l data "]
@@ -103,7 +103,7 @@ fn fish(script: &str, commands: &[String]) -> String {
         false => format!("{line}\n"),
     });
     let mut script: String = lines.collect();
-    // The generated script has no values of positional arguments.
+    // The generated script lacks the values of positional arguments.
     for command in commands {
         let names = ["config", "configs", "path", "file", "experiment", "words"];
         let names = names.map(|id| values(command, id)).concat().join(" ");

@@ -17,9 +17,9 @@ use super::note_edited;
 
 /// Show how much of each earlier output every sublayer reads
 ///
-/// The input of sublayer i is fitted by the embedding f0 and the outputs f1, f2, … of the sublayers before it, h_i ≈ Σ
-/// w_ij f_j, by least squares over validation sequences. In a plain model every w is 1. The last row is the end of the
-/// stream, before the final norm. `explained` is 100 % if the weights are exact.
+/// The input h_i of sublayer i is fitted as Σ w_ij f_j, by least squares over validation sequences. f0 is the
+/// embedding, and f1, f2, … are the outputs of the sublayers before i. In a plain model every w is 1. The last row is
+/// the end of the stream, before the final norm. `explained` is 100 % if the weights are exact.
 #[derive(Args)]
 #[command(after_long_help = "Example:
   residual-zoo depth runs/gpt2-smoke --out depth.html")]
@@ -44,7 +44,7 @@ pub struct DepthArgs {
     place: PlaceArgs,
 }
 
-/// Number of outputs that the table names in a row.
+/// Maximum number of outputs that the table names in a row.
 const NAMED: usize = 3;
 
 pub fn depth(options: DepthArgs) -> anyhow::Result<()> {
@@ -69,7 +69,7 @@ pub fn depth(options: DepthArgs) -> anyhow::Result<()> {
     let corpus = open_corpus(&data, &stop)?;
     let asked = options.sequences.map(|sequences| sequences as usize);
     let Depths { maps, sequences } = experiment::depth(&run, &corpus, asked, place, &stop)?;
-    // A recurrence opens a stream for each window of each layer.
+    // A recurrence opens a stream for each window of each layer, so it has several maps.
     let usual = match maps.len() {
         1 => "depth.svg",
         _ => "depth.html",
@@ -136,7 +136,7 @@ enum Format {
     Csv,
 }
 
-/// The format of a file, by the end of its name.
+/// Returns the format of a file by its extension, or `None` if the extension is unknown.
 fn format_of(path: &Path) -> Option<Format> {
     let end = path.extension()?.to_ascii_lowercase();
     match end.to_str()? {
@@ -147,7 +147,7 @@ fn format_of(path: &Path) -> Option<Format> {
     }
 }
 
-/// The title of each map.
+/// Returns the title of each map.
 fn titles(run: &str, count: usize) -> Vec<String> {
     match count {
         1 => vec![run.to_owned()],
@@ -166,14 +166,14 @@ fn note(shares: bool) -> &'static str {
     }
 }
 
-/// The names of the rows: the sublayers in the order of depth, and the end of the stream.
+/// Returns the row names: the sublayers in depth order, and the end of the stream.
 fn rows(map: &DepthMap) -> Vec<String> {
     let branches = map.branches.iter().enumerate();
     let names = branches.map(|(i, name)| format!("h{} {name}", i + 1));
     names.chain(["end".into()]).collect()
 }
 
-/// A line for each input: how much of it is explained, and its largest shares.
+/// Makes a table with a line for each input: how much of the input is explained, and its largest shares.
 fn table(map: &DepthMap) -> Table {
     let row = |(i, name): (usize, String)| {
         let (weights, shares) = (&map.weights[i], &map.shares[i]);
@@ -200,12 +200,12 @@ fn table(map: &DepthMap) -> Table {
     }
 }
 
-/// A share in whole percent, without the sign of a zero.
+/// Rounds a share to whole percent. Negative zero becomes zero.
 fn percent(share: f64) -> f64 {
     (100.0 * share).round() + 0.0
 }
 
-/// A row for each weight.
+/// Formats the maps as CSV, with one row for each weight.
 fn lines(maps: &[DepthMap]) -> String {
     let mut all = Vec::new();
     for (stream, map) in maps.iter().enumerate() {

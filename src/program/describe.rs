@@ -12,6 +12,7 @@ use residual_zoo::experiment;
 use residual_zoo::report::{bytes, si};
 use residual_zoo::runs::{Error as RunError, run_dir};
 use residual_zoo::train::dashboard::Unit;
+use residual_zoo_system::console::warn;
 
 use super::{
     Untrained, at_most, check_paths, memory_note, note_edited, notes, paths_of_no_run, read_config,
@@ -64,7 +65,7 @@ pub fn describe(options: DescribeArgs) -> anyhow::Result<()> {
     }
     if options.path.is_dir() && !options.allow_paths && origin.is_none() {
         match check_paths(&options.path, &data, &options.data) {
-            // The text is not read here.
+            // `describe` needs no text, so a text that is not downloaded yet is no error.
             Err(RunError::Data(DataError::NotInHubCache { .. })) => {}
             checked => checked?,
         }
@@ -95,7 +96,7 @@ pub fn describe(options: DescribeArgs) -> anyhow::Result<()> {
     let all = per_step * config.train.steps as f64;
     let training = cost.training_flops() as f64;
     let parameters = cost.params.total() as f64;
-    // Frozen weights are not counted.
+    // `cost` does not count frozen weights.
     let (what, least) = match config.model.tuned().is_some() {
         true => ("parameters that are trained", "more than "),
         false => ("parameters", ""),
@@ -135,6 +136,7 @@ pub fn describe(options: DescribeArgs) -> anyhow::Result<()> {
     }
     if options.memory {
         let (kind, gpu) = options.backend.device()?;
+        warn("estimating the memory from steps of smaller copies of the model …");
         let memory = experiment::estimate_memory(kind, gpu, &config, basis.vocabulary)?;
         let memory = memory.map_or("not counted on this backend".into(), |taken| {
             format!("about {}", bytes(taken as f64))
@@ -147,7 +149,8 @@ pub fn describe(options: DescribeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the tokenizer of a run's data, or the file in the run's directory if it would have to be downloaded.
+/// Returns the tokenizer of a run's data. If it would have to be downloaded, returns the tokenizer file in the run's
+/// directory instead.
 fn at_hand(data: &DataConfig, run: &Path) -> anyhow::Result<TokenizerConfig> {
     let own = run.join(run_dir::TOKENIZER);
     let is_missing = match &data.tokenizer {
@@ -167,7 +170,7 @@ fn of_run(run: &Path, config: &RunConfig) -> anyhow::Result<Basis> {
     Ok(Basis::exact(config.vocabulary(ids)))
 }
 
-/// Describes a model that has not been trained here, by the tokenizer of its run.
+/// Describes a model that was not trained in its run directory, with the tokenizer of the run.
 fn describe_untrained(config: &RunConfig, run: &Path, origin: &Untrained) -> anyhow::Result<()> {
     let basis = of_run(run, config)?;
     let data = match origin {

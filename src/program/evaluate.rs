@@ -184,7 +184,7 @@ impl EvaluateArgs {
         }
     }
 
-    /// Refuses a model, or a batch of requests of `tasks`, that this machine cannot hold.
+    /// Refuses a model that this machine cannot hold. Also refuses a batch of requests of `tasks` that does not fit.
     fn check_texts(
         &self,
         run: &Run,
@@ -200,7 +200,8 @@ impl EvaluateArgs {
         let checked = self.check_memory(run, (self.batch, bound), device);
         match checked {
             Err(error) if !error.is_stop() => {
-                // Most tokens have several bytes, so the longest request may be shorter. Counting its tokens takes time.
+                // `bound` counts bytes, and most tokens have several bytes, so the longest request may be shorter. Its
+                // tokens are counted only here, because counting takes time.
                 let sizes = (context, self.stride.unwrap_or(context));
                 let goes_on = || !stop.should_stop();
                 match longest(tasks, &run.tokenizer, sizes, goes_on)? {
@@ -212,8 +213,8 @@ impl EvaluateArgs {
         }
     }
 
-    /// Refuses a model, or `rows` of its sequences of `time` tokens or of its images at once, that this machine cannot
-    /// hold.
+    /// Refuses a model that this machine cannot hold. Also refuses a batch of `rows` sequences of `time` tokens, or of
+    /// `rows` images, that does not fit.
     fn check_memory(
         &self,
         run: &Run,

@@ -6,14 +6,15 @@ use clap::{Args, ValueEnum};
 use residual_zoo::Run;
 use residual_zoo::cli::{self, CheckpointArgs};
 use residual_zoo::exchange::{ExportOptions, export as write};
+use residual_zoo_system::console::warn;
 
-use super::note_edited;
+use super::{LoopsArgs, note_edited};
 
 /// Write a run's model for another project
 ///
 /// A GPT-2 becomes a GPT2LMHeadModel of Hugging Face's transformers, and a Llama the class that has its
-/// settings, such as LlamaForCausalLM. Other language models, with plain connections or LAuReL, come with Python code
-/// for trust_remote_code=True.
+/// settings, such as LlamaForCausalLM. Other language models, with any connection, come with Python code for
+/// trust_remote_code=True. With --loops, the exported model has that number of loops.
 ///
 /// The model card in the directory, README.md, shows how to load it.
 #[derive(Args)]
@@ -32,6 +33,8 @@ pub struct ExportArgs {
     license: Option<String>,
     #[command(flatten)]
     checkpoint: CheckpointArgs,
+    #[command(flatten)]
+    loops: LoopsArgs,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -47,10 +50,15 @@ pub fn export(options: ExportArgs) -> anyhow::Result<()> {
         directory,
         license,
         checkpoint,
+        loops,
     } = options;
-    let run: Run = checkpoint.open(&run)?;
+    let mut run: Run = checkpoint.open(&run)?;
+    loops.apply(&mut run)?;
     note_edited(run.directory());
     let exported = write(&run, &directory, &ExportOptions { license })?;
+    for note in &exported.notes {
+        warn(note);
+    }
     cli::print(&format!(
         "wrote {} ({}) from {}",
         directory.display(),

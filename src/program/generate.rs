@@ -13,7 +13,7 @@ use residual_zoo::runs::{Run, TOGETHER};
 
 use super::{LoopsArgs, note_edited, or_force};
 
-/// Maximum number of texts that a command generates.
+/// Maximum number of texts that one command generates.
 const MOST_TEXTS: usize = 10_000;
 
 /// Print text from a run's model, as it is generated
@@ -116,7 +116,7 @@ pub fn generate(options: GenerateArgs) -> anyhow::Result<()> {
 }
 
 impl GenerateArgs {
-    /// Refuses a model, or texts of the wanted length, that this machine cannot hold.
+    /// Refuses a model that this machine cannot hold. Also refuses texts of the wanted length that do not fit.
     fn check_memory(
         &self,
         run: &Run<ModelConfig>,

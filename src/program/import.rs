@@ -55,7 +55,7 @@ pub fn import(options: ImportArgs) -> anyhow::Result<()> {
         "model.n_head",
         if heads.is_some() { &set } else { &[] },
     )?;
-    // Checks before anything is downloaded.
+    // Checks the run directory before anything is downloaded.
     if !run_dir::is_free(&run)? {
         return Err(RunError::run_exists(run).into());
     }
@@ -65,7 +65,7 @@ pub fn import(options: ImportArgs) -> anyhow::Result<()> {
         n_head: heads,
         set,
     };
-    // The files can be several gigabytes large.
+    // Reading can take long, because the files can be several gigabytes large. A signal ends it.
     let imported = unless_stopped(move || read(&directory, &options))??;
     imported.write(&run)?;
     for note in &imported.notes {

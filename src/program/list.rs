@@ -41,15 +41,16 @@ struct Group {
 /// Prints names, with descriptions if the options ask for them.
 pub fn list(options: ListArgs) -> anyhow::Result<()> {
     let groups = groups()?;
-    if options.words.is_empty() {
-        return overview(&groups);
-    }
     let words: Vec<String> = options
         .words
         .iter()
-        .map(|word| word.to_lowercase())
+        .flat_map(|words| words.split_whitespace())
+        .map(str::to_lowercase)
         .collect();
-    // The word may be in the plural or the singular.
+    if words.is_empty() {
+        return overview(&groups);
+    }
+    // The word may be plural or singular.
     let is_kind = |group: &Group, word: &String| {
         group.word == word || group.word.strip_suffix('s') == Some(word)
     };
@@ -128,7 +129,7 @@ fn groups() -> Result<Vec<Group>, Error> {
     ])
 }
 
-/// Prints the names on one screen. For run files, prints only the directories and their numbers of files.
+/// Prints the names on one screen. For run files, prints only the directories and the number of files in each.
 fn overview(groups: &[Group]) -> anyhow::Result<()> {
     for group in groups {
         let mut names: Vec<(String, usize)> = Vec::new();
@@ -188,7 +189,7 @@ fn section(heading: &str, rows: Vec<[String; 2]>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the number of columns to fill: the width of the terminal, within bounds.
+/// Returns the number of columns to fill: the width of the terminal, but at least 60 and at most 100.
 fn columns() -> usize {
     output_columns().map_or(80, |columns| columns.clamp(60, 100))
 }

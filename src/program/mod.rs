@@ -87,7 +87,7 @@ struct LoopsArgs {
 }
 
 impl LoopsArgs {
-    /// Sets the number of loops of the model of `run`, if one is given.
+    /// Sets the number of loops in the model of `run`, if `--loops` is given.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ struct ExperimentOptions {
     options: ExperimentArgs,
 }
 
-/// Runs the command that the arguments of the program name.
+/// Runs the command that the program's arguments name.
 pub fn main() -> ExitCode {
     cli::start();
     let command = match cli::options::<Program>() {
@@ -154,8 +154,8 @@ pub fn main() -> ExitCode {
     cli::report(done.map_err(of_run_file))
 }
 
-/// Changes the error about a missing run: where a run file of the zoo is given, the error says that it must be trained
-/// first.
+/// Changes the error about a missing run if the path names a run file of the zoo. The new error says that this run must
+/// be trained first.
 fn of_run_file(mut error: anyhow::Error) -> anyhow::Error {
     if let Some(RunError::NoRun { path, problem }) = cli::of_run(&mut error)
         && !path.exists()
@@ -178,8 +178,8 @@ fn version() -> String {
     )
 }
 
-/// Returns the experiment of this name or in this file, at `scale` or else at `usual`, with the name of its scale, if
-/// it has scales. `None` if it is not an experiment.
+/// Returns the experiment of this name or in this file, at `scale` or else at `usual`. Also returns the name of the
+/// scale, if the experiment has scales. Returns `None` if `path` is not an experiment.
 fn experiment_of(
     path: &Path,
     scale: Option<&str>,
@@ -201,8 +201,8 @@ fn experiment_of(
     Ok(Some((experiment, scale.map(str::to_owned))))
 }
 
-/// Notes that the config of a run has been edited since its last start. The weights were trained with the earlier
-/// config.
+/// Prints a note if the config of a run has been edited since the run's last start. The weights were trained with the
+/// earlier config.
 fn note_edited(run: &Path) {
     let history = run_dir::read_history(run).unwrap_or_default();
     if run_dir::is_config_edited(run, &history).unwrap_or(false) {
@@ -214,7 +214,7 @@ fn note_edited(run: &Path) {
     }
 }
 
-/// Makes the error about an experiment where a run file is needed.
+/// Makes the error for an experiment where a run file is needed.
 fn an_experiment(name: &str) -> ConfigError {
     let problem = format!(
         "is an experiment; `residual-zoo plan {name}` shows its runs, and `residual-zoo experiment {name}` trains them"
@@ -269,7 +269,8 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
 }
 
 /// Makes the error about the file `config`, which does not parse as a run. If the file is an experiment, the error says
-/// so. If the file is an invalid experiment, returns the error that comes later in it.
+/// so. If the file is an invalid experiment, reading it as an experiment gives a second error; returns the error at the
+/// later position in the file.
 fn not_a_run(config: &Path, error: RunError) -> anyhow::Error {
     let RunError::Parse { .. } = error else {
         return error.into();
@@ -289,18 +290,19 @@ fn not_a_run(config: &Path, error: RunError) -> anyhow::Error {
     }
 }
 
-/// Reads a run file like [`read_config`], with the assignments of `--set`. If they do not fit, the error names the
-/// file, because there may be several.
+/// Reads a run file like [`read_config`], with the assignments of `--set`. If an assignment does not fit, the error
+/// names the file, because there may be several files.
 fn read_set(path: &Path, set: &[String]) -> anyhow::Result<RunConfig> {
     let set = read_config(path)?.set(set);
     Ok(set.map_err(|error| Error::from(error).in_file(path))?)
 }
 
-/// Returns the config in the file `path` of a run, with the tokenizer beside it. The run may have been moved.
+/// Returns the config in the file `path` of a run. If the run was moved and its tokenizer file is not found, takes the
+/// tokenizer beside `path`.
 ///
 /// # Errors
 ///
-/// Returns an error if that tokenizer is needed and cannot be read.
+/// Returns an error if the tokenizer beside the file is needed and cannot be read.
 fn with_tokenizer_beside(mut config: RunConfig, path: &Path) -> Result<RunConfig, RunError> {
     let beside = path.with_file_name("tokenizer.json");
     if let TokenizerConfig::File(file) = &mut config.data.tokenizer
@@ -318,14 +320,14 @@ fn with_tokenizer_beside(mut config: RunConfig, path: &Path) -> Result<RunConfig
     Ok(config)
 }
 
-/// The origin of a model that was not trained in the directory of its run.
+/// The origin of a model that was not trained in its run directory.
 enum Untrained {
     Imported,
     Merged(PathBuf, PathBuf),
 }
 
 impl Untrained {
-    /// Returns the origin of the model of `run`; `None` if it was trained there.
+    /// Returns the origin of the model in `run`, or `None` if the model was trained there.
     fn of(run: &Path, config: &RunConfig) -> Option<Self> {
         if config.data.source == Source::Imported {
             return Some(Self::Imported);
@@ -362,7 +364,7 @@ impl fmt::Display for Untrained {
     }
 }
 
-/// Refuses paths outside of `run` in the data of its config. The user's own options are trusted.
+/// Refuses paths outside `run` in the data of the run's config. Paths in the user's own options are trusted.
 fn check_paths(run: &Path, data: &DataConfig, own: &DataArgs) -> Result<(), RunError> {
     let mut data = data.clone();
     if own.data.is_some() {
@@ -374,14 +376,14 @@ fn check_paths(run: &Path, data: &DataConfig, own: &DataArgs) -> Result<(), RunE
     run_dir::check_paths(run, &data)
 }
 
-/// Makes the error of `--allow-paths` without a run.
+/// Makes the error for `--allow-paths` without a run.
 fn paths_of_no_run() -> ConfigError {
     let problem = "has no effect, because only the paths of a run are checked; leave it out";
     ConfigError::new("--allow-paths", problem)
 }
 
-/// Adds `--force` to the error of a model that is too large, for a command with this option. Other errors stay as they
-/// are.
+/// Suggests `--force` in a config error, such as the error about a model that is too large. Other errors stay as they
+/// are. Only commands with `--force` call this function.
 fn or_force(error: impl Into<DriveError>) -> DriveError {
     match error.into() {
         DriveError::Run(RunError::Config(ConfigError { field, problem })) => {
@@ -391,7 +393,7 @@ fn or_force(error: impl Into<DriveError>) -> DriveError {
     }
 }
 
-/// Returns notes on probable mistakes.
+/// Returns notes on probable mistakes in a config.
 fn notes(config: &RunConfig, basis: &Basis) -> Vec<String> {
     let warm_up = long_warm_ups([("", &config.train)]).into_iter();
     let warm_up = warm_up.map(|note| format!("note: {note}"));
@@ -399,7 +401,7 @@ fn notes(config: &RunConfig, basis: &Basis) -> Vec<String> {
     warm_up.chain(passes).collect()
 }
 
-/// Returns a note about a run that sees its training tokens many times.
+/// Returns a note if a run passes over its training tokens more than [`MOST_PASSES`] times.
 fn passes_note(config: &RunConfig, basis: &Basis) -> Option<String> {
     let passes = basis.passes(tokens(config))?;
     (passes > MOST_PASSES).then(|| {
@@ -411,7 +413,7 @@ fn passes_note(config: &RunConfig, basis: &Basis) -> Option<String> {
     })
 }
 
-/// Returns the [`passes_note`] of the run with the most passes, with its name if there are several runs.
+/// Returns the [`passes_note`] of the run with the most passes. With several runs, the note names this run.
 fn passes_note_of(runs: &[(String, RunConfig)], bases: &[Basis]) -> Option<String> {
     let passes = |((_, config), basis): &(&(String, RunConfig), &Basis)| {
         basis.passes(tokens(config)).unwrap_or(0.0)
@@ -431,7 +433,7 @@ fn tokens(config: &RunConfig) -> f64 {
     config.train.steps as f64 * config.tokens_per_step() as f64
 }
 
-/// Returns the words before the tokens of a step and of a run: `at most ` if a curriculum begins with shorter
+/// Returns the words before the token counts of a step and of a run: `at most ` if a curriculum begins with shorter
 /// sequences.
 fn at_most(config: &RunConfig) -> &'static str {
     match &config.data.source {
@@ -440,7 +442,7 @@ fn at_most(config: &RunConfig) -> &'static str {
     }
 }
 
-/// Returns a note about a model whose memory is estimated too low.
+/// Returns a note if the memory estimate of a model is too low.
 fn memory_note(config: &RunConfig) -> Option<&'static str> {
     let (PlacedConnection::PerSublayer(connection) | PlacedConnection::PerLayer(connection)) =
         config.model.connection.as_ref()?;
@@ -469,7 +471,7 @@ fn name_of(config: &Path) -> String {
     name.collect::<Vec<_>>().join("-")
 }
 
-/// Returns the directory of the runs of CONFIG: `runs/gpt2-smoke`.
+/// Returns the default run directory for CONFIG: `runs/gpt2-smoke` for `gpt2/smoke`.
 fn default_directory(config: &Path) -> PathBuf {
     PathBuf::from("runs").join(name_of(config))
 }

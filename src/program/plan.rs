@@ -13,6 +13,7 @@ use residual_zoo::lab::{Error, PlannedRun, long_warm_ups};
 use residual_zoo::report::{Cell, Column, Table, bytes, flops_per_second, si};
 use residual_zoo::train::Interrupter;
 use residual_zoo::{RunConfig, builtin};
+use residual_zoo_system::console::warn;
 use residual_zoo_system::counted;
 
 use super::{at_most, experiment_of, memory_note, passes_note_of, read_config};
@@ -98,7 +99,8 @@ impl Plan {
         })
     }
 
-    /// Returns the seconds on `devices` devices; `None` if a step has fewer sequences than devices.
+    /// Returns the duration of the run on `devices` devices, in seconds; `None` if a step has fewer sequences than
+    /// devices.
     fn seconds(&self, devices: usize, speed: Speed, gbit: Option<f64>) -> Option<f64> {
         let alone = match speed {
             Speed::Flops(rate) => self.flops / rate,
@@ -137,7 +139,7 @@ pub fn plan(options: PlanArgs) -> anyhow::Result<()> {
         trains,
     } = planned(&options)?;
     let bases = bases(&runs)?;
-    // The runs of a file usually have the same precision, so the precision of the first is used.
+    // The runs of a file usually have the same precision, so the precision of the first run is used.
     let precision = runs
         .first()
         .and_then(|(_, config)| config.train.precision)
@@ -177,6 +179,11 @@ pub fn plan(options: PlanArgs) -> anyhow::Result<()> {
             si(plan.tokens).into(),
             si(plan.flops).into(),
         ];
+        if !choices.is_empty() {
+            warn(&format!(
+                "{name}: estimating the memory from steps of smaller copies of the model …"
+            ));
+        }
         for &(precision, recompute) in &choices {
             let mut config = config.clone();
             (config.train.precision, config.train.recompute) = (Some(precision), recompute);
@@ -256,7 +263,7 @@ pub fn plan(options: PlanArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the vocabulary of each run. The run's config is valid with it.
+/// Returns the vocabulary of each run, and validates the run's config with it.
 fn bases(runs: &[(String, RunConfig)]) -> anyhow::Result<Vec<Basis>> {
     let data: Vec<_> = runs.iter().map(|(_, config)| &config.data).collect();
     let bases = Basis::of_each(&data, &Interrupter::new())?.into_iter();

@@ -47,7 +47,7 @@ pub fn plot(options: PlotArgs) -> anyhow::Result<()> {
     }
     let mut runs = Vec::new();
     for run in &options.runs {
-        // A path that is not a run is reported here, rather than as missing metrics.
+        // Reading the config first reports a path that is not a run, rather than missing metrics.
         let config = run_dir::read_config(run)?;
         let config = with_tokenizer_beside(config, &run.join(run_dir::CONFIG))?;
         runs.push((curve(run, &config)?, config.data));
@@ -132,7 +132,7 @@ fn curve(run: &Path, config: &RunConfig) -> anyhow::Result<Curve> {
     })
 }
 
-/// Returns the quantity to draw: the requested one, or one that compares these runs.
+/// Returns the quantity to draw: the requested one, or else a loss with which these runs can be compared.
 fn vertical(options: &PlotArgs, runs: &mut [(Curve, DataConfig)]) -> anyhow::Result<String> {
     let loss = "valid_loss".to_owned();
     let curves: Vec<Curve> = runs.iter().map(|(run, _)| run.clone()).collect();
@@ -155,10 +155,10 @@ fn vertical(options: &PlotArgs, runs: &mut [(Curve, DataConfig)]) -> anyhow::Res
     Ok(BITS_PER_BYTE.to_owned())
 }
 
-/// Returns the bytes of text per validation token of a run, from its data. The data must be unchanged since training.
+/// Computes the bytes of text per validation token from a run's data, which must be unchanged since training.
 fn bytes_per_token(run: &Path, data: &DataConfig, stop: &Interrupter) -> anyhow::Result<f64> {
     let problem = |problem: &str| ConfigError::new(run.display().to_string(), problem);
-    // The remedies of this error are options of other commands.
+    // The original error suggests options of other commands, so it is replaced.
     run_dir::check_paths(run, data).map_err(|error| match error {
         RunError::Outside { field, path, .. } => {
             let path = path.display();
@@ -179,7 +179,7 @@ fn bytes_per_token(run: &Path, data: &DataConfig, stop: &Interrupter) -> anyhow:
     })
 }
 
-/// Returns the points as CSV; with means, also their range.
+/// Returns the points as CSV. For curves that are means, also returns their range.
 fn table(chart: &Chart, x: &str, y: &str) -> String {
     let has_bands = chart.series.iter().any(|series| !series.band.is_empty());
     let mut head = vec!["run", x, y];

@@ -127,7 +127,7 @@ pub fn serve(options: ServeArgs) -> anyhow::Result<()> {
         }
         let step = checkpoint::step_of(checkpoint);
         let step = step.map_or(String::new(), |step| format!(", step {step}"));
-        // An error is ignored, because nobody needs to read this line.
+        // An error is ignored, because the server works without this line.
         let _ = cli::print(&format!("serving {name}{step}{place}, at http://{address}"));
     })?;
     Ok(())
@@ -143,7 +143,7 @@ fn address(text: &str) -> Result<IpAddr, String> {
     }
 }
 
-/// Reads the first line of the file `path`.
+/// Reads the key in the first line of the file `path`.
 fn key(path: &Path) -> anyhow::Result<String> {
     check_is_file(path)?;
     let unread = |error| RunError::io("read", path)(error);

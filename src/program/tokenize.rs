@@ -37,7 +37,7 @@ pub struct TokenizeArgs {
 pub fn tokenize(options: TokenizeArgs) -> anyhow::Result<()> {
     let config = match &options.config {
         Some(file) => read_config(file)?,
-        // Only the data of this config matter.
+        // Only the data of this config are used.
         None => RunConfig {
             data: DataConfig::default(),
             ..read_config(Path::new("gpt2/smoke"))?
@@ -103,7 +103,7 @@ pub fn tokenize(options: TokenizeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a text has no fields: it is one file, neither JSON lines nor Parquet.
+/// Whether the data are one file of plain text, rather than JSON lines or Parquet with fields.
 fn is_plain(source: &Source) -> bool {
     let has_fields = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();

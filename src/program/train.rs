@@ -72,8 +72,9 @@ pub struct TrainArgs {
     /// The run directory; an existing run continues [default: runs/ and the name of the RON file]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
-    /// Start from the weights of another run, by default of its newest checkpoint. It may be of a smaller TokenFormer
-    /// or, with --init-by grow-fresh, of a narrower GPT-2; a TokenFormer can start from a GPT-2 of the same sizes
+    /// Start from the weights of another run, by default of its newest checkpoint. The other run may be of a smaller
+    /// TokenFormer or, with --init-by grow-fresh, of a narrower GPT-2; a TokenFormer can start from a GPT-2 of the same
+    /// sizes
     #[arg(long, value_name = "RUN")]
     init_from: Option<PathBuf>,
     /// The checkpoint of --init-from: a number of steps, `best` (the lowest validation loss) or `newest`
@@ -94,14 +95,15 @@ pub struct TrainArgs {
     display: DisplayArgs,
 }
 
-/// Returns the number of frozen parameters of a tuned model.
+/// Returns the number of frozen parameters of a tuned model, or `None` for other models.
 fn frozen(config: &RunConfig, vocabulary: Vocabulary) -> Option<usize> {
     let field = config.model.tuned()?;
     let plain = config.clone().set(&[format!("model.{field}=None")]).ok()?;
     Some(plain.model.cost(vocabulary).params.total())
 }
 
-/// Checks that `model` has parameter tokens, and that the run that provides its weights has not been tuned.
+/// Checks that `model` is a TokenFormer with plain connections. If the run `first` provides its weights, also checks
+/// that they belong to such a TokenFormer, and that it has not been tuned.
 fn check_tune(model: &ModelConfig, first: Option<&Path>) -> anyhow::Result<()> {
     let wrong = |problem: String| Err(ConfigError::new("--tune", problem).into());
     if !matches!(model.plain(), Some(Zoo::TokenFormer(_))) {
@@ -127,7 +129,7 @@ fn check_tune(model: &ModelConfig, first: Option<&Path>) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the assignment of `--tune`: `new_tokens=8,32`.
+/// Returns the assignment for a value of `--tune`, such as `new_tokens=8,32`.
 fn added_tokens(tune: &str) -> Result<String, ConfigError> {
     let wrong = || {
         let problem = format!(
@@ -173,7 +175,7 @@ pub fn train(options: TrainArgs) -> anyhow::Result<()> {
         Some(team) => {
             let followed = follow(&options, team);
             if let Err(error) = &followed {
-                // The other processes wait for this one, so all of them end.
+                // The other processes wait for this one, so this error ends all of them.
                 cli::report(Err(anyhow!(
                     "rank {} of {}: {error:#}",
                     team.rank(),
@@ -188,7 +190,7 @@ pub fn train(options: TrainArgs) -> anyhow::Result<()> {
 
 /// Trains as one of the processes that follow the leader.
 fn follow(options: &TrainArgs, team: Team) -> anyhow::Result<()> {
-    // The leader gets the signal too, and ends this process after it has saved.
+    // The leader gets the signal too, and ends this process after saving.
     on_stop(|_| {})?;
     let Some(start) = team::start::<ModelConfig>(team) else {
         return Ok(());
@@ -203,8 +205,8 @@ fn follow(options: &TrainArgs, team: Team) -> anyhow::Result<()> {
     )?)
 }
 
-/// Returns the backend and the GPU. With several processes, each takes the GPU whose index is the process's index on
-/// its machine.
+/// Returns the backend and the GPU. If several processes work on GPUs and no GPU is named, each takes the GPU whose
+/// index is the process's index on its machine.
 fn device(options: &TrainArgs, team: Option<Team>) -> anyhow::Result<(BackendKind, Option<usize>)> {
     let (kind, gpu) = options.backend.device()?;
     let is_gpu = gpu.is_some() || !kind.has_cpu();
@@ -354,7 +356,7 @@ fn lead(options: TrainArgs, team: Option<Team>) -> anyhow::Result<()> {
         let problem = format!("repeat the command, or use `--resume {directory}`");
         return Err(DriveError::Stopped(problem).into());
     }
-    // A loss that is not finite is missing from its row.
+    // A row leaves out a loss that is not finite.
     let is_validated = summary.rows.iter().any(|row| row.valid_accuracy.is_some());
     if is_validated && !summary.valid_loss.is_finite() {
         bail!(
@@ -366,7 +368,7 @@ fn lead(options: TrainArgs, team: Option<Team>) -> anyhow::Result<()> {
     let is_fresh = starts
         .first()
         .is_some_and(|first| first.init_from.is_none());
-    // A model that only overfits has a low training loss.
+    // A model that only overfits still has a low training loss, so the smaller of the two losses counts.
     let least = summary.train_loss.min(summary.valid_loss);
     if let Some(first) = first_loss(&summary).filter(|first| is_fresh && least > *first) {
         cli::warn(&format!(
@@ -384,7 +386,7 @@ fn first_loss(summary: &Summary) -> Option<f64> {
     first.valid_loss
 }
 
-/// Describes the end of the run, and its last validation.
+/// Describes the end of the run, and the last validation.
 fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
     let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
     let time = duration(Duration::from_secs_f64(seconds));
@@ -409,13 +411,13 @@ fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
         format!(", {above:.1} % above the entropy rate {:.4}", entropy.rate)
     });
     let above = above.unwrap_or_default();
-    // A stop is seldom at a validation step.
+    // A run seldom stops at a validation step.
     let last = if step == Some(row.step) { "" } else { "last " };
     let shown = at_step(&shown, row.step);
     format!("{end}: {last}validation loss {shown}{above}")
 }
 
-/// Returns a note about a run that sets no precision, on a backend whose default is not f32.
+/// Returns a note if a run sets no precision and the backend's default is not f32.
 fn precision_note(config: &RunConfig, kind: BackendKind) -> Option<String> {
     let usual = usual_precision(kind);
     (config.train.precision.is_none() && usual != Precision::F32).then(|| {
@@ -423,12 +425,12 @@ fn precision_note(config: &RunConfig, kind: BackendKind) -> Option<String> {
     })
 }
 
-/// Returns the first lines of a run.
+/// Returns the lines that are printed before a run trains.
 fn describe(config: &RunConfig, corpus: &Corpus, place: Place) -> String {
     let basis = Basis::of_corpus(corpus);
     let cost = config.model.cost(basis.vocabulary);
     let parameters = si(cost.params.total() as f64);
-    // Frozen weights are not counted.
+    // `cost` does not count frozen weights.
     let parameters = match frozen(config, basis.vocabulary) {
         None => format!("{parameters} parameters"),
         Some(frozen) => {

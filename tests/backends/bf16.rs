@@ -26,22 +26,22 @@ use residual_zoo_testing::runs::{self, MODELS, assert_same, differences, outcome
 use crate::parity::{VOCAB, weights};
 use crate::tested;
 
-/// The error bound for products in fewer bits, as a multiple of the effect of rounding the weights alone. That effect
-/// in f32 shows how sensitive a model is.
+/// The error bound for products in fewer bits, as a multiple of the effect of rounding the weights alone. This effect,
+/// measured in f32, shows how sensitive a model is.
 ///
-/// A product in fewer bits rounds x, w and the result, and in the backward pass the gradients of all three: six values
-/// in place of one. For independent errors of equal effect, √6 times the effect of one is expected. The bound is twice
-/// that. It finds errors that are larger than a few roundings.
+/// A product in fewer bits rounds six values in place of one: x, w and the result, and the gradients of all three. For
+/// independent errors of equal effect, the expected effect is √6 times the effect of one. The bound is twice this
+/// expectation, so it finds errors that are larger than a few roundings.
 const BOUND: f64 = 2.0 * 2.449_489_742_783_178;
 
-/// Rounds x to this number of bits after the first, to nearest, ties to even.
+/// Rounds x to nearest, ties to even. Keeps `bits` bits after the first.
 fn rounded(x: f32, bits: u32) -> f32 {
     let cut = f32::MANTISSA_DIGITS - 1 - bits;
     let odd = (x.to_bits() >> cut) & 1;
     f32::from_bits((x.to_bits() + (1 << (cut - 1)) - 1 + odd) >> cut << cut)
 }
 
-/// The weights of the case, with the factors of products rounded.
+/// Returns the case's weights, with the factors of products rounded.
 fn rounded_weights(case: &Case, bits: u32) -> BTreeMap<String, TensorData> {
     let weights = case.weights.iter().map(|(name, weight)| {
         // α and β of LAuReL and A of hyper-connections are not factors of a product.
@@ -54,8 +54,8 @@ fn rounded_weights(case: &Case, bits: u32) -> BTreeMap<String, TensorData> {
     weights.collect()
 }
 
-/// A pass in `precision`, with the number of bits after the first that factors of products keep. `None` if the device
-/// lacks the precision, or keeps all bits.
+/// Runs a pass in `precision`. Also returns the number of bits after the first that factors of products keep. Returns
+/// `None` if the device lacks the precision, or keeps all bits.
 struct InFewerBits<'a>(&'a Case, Precision);
 
 impl OnBackend for InFewerBits<'_> {
@@ -76,8 +76,8 @@ impl OnBackend for InFewerBits<'_> {
     }
 }
 
-/// Products of factors with sides of at least 256, which may have kernels of their own, in `precision`: each with its
-/// gradients. `None` if the device lacks the precision.
+/// Computes products in `precision`, and their gradients. The factors have sides of at least 256, for which a backend
+/// may have separate kernels. Returns `None` if the device lacks the precision.
 struct LargeProducts(Precision);
 
 impl OnBackend for LargeProducts {
@@ -162,7 +162,7 @@ fn large_products_and_their_gradients_are_right_up_to_rounding() {
     }
 }
 
-/// ‖a − b‖₂ over all gradients.
+/// Returns ‖a − b‖₂ over all gradients.
 fn distance(a: &BTreeMap<String, Values>, b: &BTreeMap<String, Values>) -> f64 {
     let pairs = a
         .iter()
@@ -200,10 +200,10 @@ fn gradients_of_products_in_fewer_bits_are_those_in_f32_up_to_rounding() {
                     case.name
                 );
                 println!("{line}");
-                // Errors are of the size of rounding, neither zero nor larger.
+                // The errors must have the size of rounding errors: neither zero nor larger.
                 let is_rounding = |factor| (0.1..=BOUND).contains(&factor);
-                // The gradient of a ReLU jumps. With ten bits, jumps are so rare that they often happen in only one of
-                // the passes.
+                // The gradient of a ReLU jumps at 0. With ten bits, rounding causes so few jumps that often only one of
+                // the two rounded passes has any.
                 let jumps = case.arch == "resnet" && precision != Precision::Bf16;
                 if !is_rounding(of_logits) || !(jumps || is_rounding(of_gradients)) {
                     failures.push(line);
@@ -256,7 +256,7 @@ fn the_gradients_of_all_uses_of_a_parameter_are_summed_in_f32() {
     }
 }
 
-/// The loss and the gradients of the inputs and of a table of 1027 tokens, in each precision.
+/// Computes the loss, and the gradients of the inputs and of a table of 1027 tokens, in f32 and in bf16.
 struct Ragged;
 
 impl OnBackend for Ragged {
@@ -284,7 +284,7 @@ impl OnBackend for Ragged {
     }
 }
 
-/// On CUDA, tensor cores get further columns where the number of tokens is odd.
+/// On CUDA, the zoo pads an odd number of tokens with further columns, for the tensor cores.
 #[test]
 fn an_odd_number_of_tokens_changes_a_pass_in_bf16_only_by_rounding() {
     let _turn = my_turn();
@@ -300,7 +300,7 @@ fn an_odd_number_of_tokens_changes_a_pass_in_bf16_only_by_rounding() {
     }
 }
 
-/// log Z of a row with one logit that is NaN, for each position of that logit.
+/// Computes log Z of a row with one NaN logit, for each position of the NaN.
 struct WithNan;
 
 impl OnBackend for WithNan {
@@ -386,7 +386,7 @@ impl OnBackend for Usual {
     }
 }
 
-/// The backends that have products in bf16.
+/// Returns the tested backends that have products in bf16.
 fn kinds() -> impl Iterator<Item = BackendKind> {
     let has = |kind: &BackendKind| {
         kind.run(kind.default_gpu(), Check(Precision::Bf16))
@@ -471,7 +471,7 @@ fn runs_in_bf16_repeat_recompute_and_continue_in_f32() {
                 config.train.recompute = Some(Recompute::Layers);
             });
             let (recomputed, _) = differences(&scratch.path("recomputed"), &expected);
-            // Half of the run in each precision.
+            // The two halves of the run have different precisions.
             train("both", Some(Precision::Bf16), &|config| {
                 config.train.steps /= 2
             });
@@ -487,7 +487,7 @@ fn runs_in_bf16_repeat_recompute_and_continue_in_f32() {
                 (bf16 - f32).abs() < 0.02 && (both - f32).abs() < 0.2,
                 "{what}"
             );
-            // Sums in another order, some of which bf16 rounds in the other direction.
+            // Recomputation sums in another order, and bf16 then rounds some sums in the other direction.
             let exact = exact && !model.contains("recurrence") && !model.contains("k: 2");
             let limit = if exact { 0.0 } else { 1e-2 };
             // With fusion, the second run also sums in another order.

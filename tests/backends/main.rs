@@ -16,7 +16,7 @@ use residual_zoo::backend::{BackendKind, OnBackend};
 use residual_zoo::core::{Precision, product_roundoff};
 use residual_zoo_testing::my_turn;
 
-/// The backends to test: all that are compiled in, or the ones in `ZOO_BACKENDS`.
+/// Returns the backends to test: all that are compiled in, or the backends in `ZOO_BACKENDS`.
 fn tested() -> Vec<BackendKind> {
     let Ok(names) = std::env::var("ZOO_BACKENDS") else {
         return BackendKind::compiled();
@@ -31,7 +31,7 @@ fn tested() -> Vec<BackendKind> {
         .unwrap_or_else(|error| panic!("ZOO_BACKENDS={names}: {error}"))
 }
 
-/// The unit roundoff of the factors of the backend's products.
+/// Returns the unit roundoff of the factors in the backend's products.
 fn roundoff(kind: BackendKind) -> f64 {
     struct Roundoff;
     impl OnBackend for Roundoff {
@@ -57,7 +57,7 @@ fn products_round_their_factors_to_tf32_only_on_cuda_and_only_if_they_may() {
     }
 }
 
-/// The tested backends that have products in f32. Sets all products to f32.
+/// Sets the products of all tested backends to f32. Returns the backends that have products in f32.
 fn in_f32() -> Vec<BackendKind> {
     struct Has;
     impl OnBackend for Has {

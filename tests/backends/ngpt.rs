@@ -1,4 +1,4 @@
-//! A training step of nGPT against the reference: one step of Adam, then all vectors to length 1.
+//! A training step of nGPT against the reference: one step of Adam, then all vectors are scaled to length 1.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use residual_zoo_testing::reference::{Case, cases};
 
 use crate::in_f32;
 
-/// A step with these settings. Returns the weights by name, and the logits after it.
+/// Takes a step with these settings. Returns the weights by name and the logits, both after the step.
 struct Step<'a>(&'a Case, &'a TrainConfig);
 
 impl OnBackend for Step<'_> {
@@ -54,7 +54,7 @@ fn a_step_and_its_normalisation_equal_the_reference() {
             beta_1: number("beta1"),
             beta_2: number("beta2"),
             eps: number("eps"),
-            // Does not apply to any parameter of nGPT.
+            // nGPT decays no parameter, so this value must have no effect.
             weight_decay: 0.5,
             ..TrainConfig::default()
         };

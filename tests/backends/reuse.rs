@@ -1,4 +1,4 @@
-//! Reused parameter tokens against the reference: merging, tuning by new pairs, widening a transformer.
+//! Reused parameter tokens against the reference: merging, tuning with new pairs, and widening of a transformer.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use residual_zoo_testing::reference::{Case, cases};
 
 use crate::in_f32;
 
-/// The cases whose config has the field `about`, each with its value.
+/// Returns the cases whose config has the field `about`, and the value of this field in each case.
 fn about(about: &str) -> Vec<(Case, serde_json::Value)> {
     let all = cases().into_iter();
     let found = all.filter_map(|case| {
@@ -29,7 +29,7 @@ fn sizes(value: &serde_json::Value) -> [usize; 2] {
     [0, 1].map(|i| value[i].as_u64().unwrap() as usize)
 }
 
-/// A pass over the batch of a case.
+/// Runs a pass over the batch of a case.
 struct Pass<'a>(&'a Case, &'a Model, Tensors);
 
 impl OnBackend for Pass<'_> {
@@ -177,7 +177,7 @@ fn tuning_equals_the_reference() {
             }
             let after = &case.results["step_logits"];
             assert_logits(kind, &case, &case.config, &stepped, after, "after a step");
-            // The same function with ordinary pairs.
+            // With ordinary pairs in place of the new ones, the model is the same function.
             let (absorbed, weights) = config.absorb(case.weights.clone());
             let model = Model::of(absorbed);
             assert_logits(kind, &case, &model, &weights, &case.logits, "absorbed");
@@ -253,7 +253,8 @@ fn the_corner_of_a_widened_transformer_is_the_smaller_one() {
     }
 }
 
-/// The first rows and columns of `large`, or of each of `parts` of its columns, in the number that `shape` gives.
+/// Returns the first rows and columns of `large`, as many as `shape` has. The columns consist of `parts` equal blocks,
+/// and the first columns of each block are taken.
 fn corner(large: &TensorData, shape: &[usize], parts: usize) -> TensorData {
     let values: Vec<f32> = large.iter().collect();
     let columns = large.shape[large.shape.len() - 1];

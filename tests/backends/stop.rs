@@ -1,8 +1,8 @@
 //! On every backend that is compiled in, a run gives the same results when it is repeated, and when it is stopped and
 //! resumed.
 //!
-//! On Flex and LibTorch, the results are equal to the bit. On GPUs, a repeated uninterrupted run can differ in its last
-//! bits. There, this test prints the difference, and checks that a stop does not visibly increase it.
+//! On Flex and LibTorch, the results are equal bit for bit. On GPUs, a repeated uninterrupted run can differ in its
+//! last bits. There, this test prints the difference, and checks that a stop does not visibly increase it.
 //!
 //! `tests/runs/resume.rs` has more such tests with real processes, on one backend.
 

@@ -3,10 +3,10 @@
 
     tests/docs/run.py TARGET [PAGE|COMMAND...]
 
-TARGET has the built programs: `cargo build --release --bins --examples` puts them into target/release. The
-blocks run as they stand, in bash, in a folder for each page. `residual-zoo` and `cargo` are replaced by this
-script, which makes runs short and takes `cargo run` for the built program. Blocks that build the project, or
-install what other checks install, are listed in NOT_RUN with the reason.
+TARGET has the built programs: `cargo build --release --bins --examples` puts them into target/release. The blocks of a
+page run unchanged, in bash, in a folder of their own. This script replaces `residual-zoo` and `cargo`: it shortens
+runs, and runs the built program in place of `cargo run`. Blocks that build the project, or install what other checks
+install, are listed in NOT_RUN with the reason.
 """
 
 import json
@@ -32,12 +32,13 @@ NOT_RUN = {
     "import openai": "it needs a server; tests/serve/with_openai.py does the same",
     "residual-zoo serve": "it needs a client; tests/serve does the same",
     "benches/": "it measures for minutes, on a quiet machine",
+    "CONNECTIONS[": "a part of an exported module",
 }
 # Subcommands of cargo that other checks run.
 OTHER_CHECKS = {"test", "bench", "build", "clippy", "fmt", "doc", "deny", "install"}
 
 
-# Commands that the examples of a command depend on.
+# Commands that run before the examples of a command, because the examples need their results.
 BEFORE = {
     "depth": "residual-zoo train gpt2/smoke\n",
     "evaluate": "residual-zoo train gpt2/smoke --data my-text.txt --run runs/gpt2\n"
@@ -74,7 +75,7 @@ def main(target, asked):
 
 
 def examples(target):
-    """The examples of each command's help, as a block."""
+    """Returns the examples of each command's help, as a block."""
     def help_of(*command):
         words = [target / "residual-zoo", *command, "--help"]
         shown = subprocess.run(words, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"})
@@ -90,7 +91,7 @@ def examples(target):
 
 
 def blocks(text):
-    """The shell and Python blocks of a page."""
+    """Yields the shell and Python blocks of a page."""
     fenced = re.findall(r"^( *)```(sh|python)\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
     for indent, language, block in fenced:
         lines = [line.removeprefix(indent) for line in block.splitlines()]
@@ -159,7 +160,7 @@ def shim(name, arguments):
             known = (ROOT / "experiments").glob(f"*/{example}.ron")
             small = experiment(arguments) if any(known) else arguments
             replace(target / "examples" / example, small)
-    # Only the default backend is built here.
+    # Only the default backend is built here, so `--backend` is removed.
     if "--backend" in arguments:
         at = arguments.index("--backend")
         arguments = arguments[:at] + arguments[at + 2:]
@@ -176,7 +177,8 @@ def shim(name, arguments):
 
 
 def last_settings(arguments):
-    """The arguments without an assignment of `--set` whose field a later one sets. The program refuses two."""
+    """Returns the arguments without the `--set` assignments whose fields later assignments set. The program refuses two
+    assignments to one field."""
     pairs = [at for at, word in enumerate(arguments) if word == "--set"]
     field = {at: arguments[at + 1].split("=")[0] for at in pairs}
     undone = [at for at in pairs if any(field[other] == field[at] for other in pairs if other > at)]
@@ -184,7 +186,7 @@ def last_settings(arguments):
 
 
 def split(arguments, at):
-    """The arguments before and after `at`."""
+    """Returns the arguments before and after `at`."""
     index = arguments.index(at) if at in arguments else len(arguments)
     return arguments[:index], arguments[index + 1:]
 
@@ -202,7 +204,7 @@ def train(rest):
     config = Path(rest[0]).with_suffix(".ron")
     config = ROOT / "experiments" / config.relative_to("experiments") if config.parts[0] == "experiments" \
         else ROOT / "experiments" / config
-    # The download is left out, because there may be no network.
+    # A local text replaces the download, because there may be no network.
     needs_text = "TinyShakespeare" in config.read_text() and "--data" not in rest
     text = ["--data", f"{os.environ['HOME_OF_DOCS']}/my-text.txt"] if needs_text else []
     return rest + steps(4) + text

@@ -1,8 +1,8 @@
-//! Evaluation against `lm_eval` 0.4.13.
+//! Compares evaluation with `lm_eval` 0.4.13.
 //!
 //! Some documents are written to reveal differences. `adversarial/expected.json` has the requests that `lm_eval` makes
-//! for them, from `reference.py dummy`. The tests that need Python with `lm_eval` are ignored by default. This runs
-//! them:
+//! for them, from `reference.py dummy`. The tests that need Python with `lm_eval` are ignored by default. This command
+//! runs them:
 //!
 //! ```sh
 //! RESIDUAL_ZOO_PYTHON=venv/bin/python cargo test --release --workspace --test evaluate -- --ignored
@@ -74,7 +74,7 @@ fn lengths_of_choices_are_counted_in_characters() {
         Document::Choose { lengths, .. } => lengths,
         other => panic!("{other:?}"),
     };
-    // These are lengths by Python's `len`, without the space before a choice.
+    // Lengths are counted as by Python's `len`, without the space before a choice.
     assert_eq!(lengths(1), [3, 3]);
     assert_eq!(lengths(4), [1, 1]);
     assert_eq!(lengths(13), [1, 3]);
@@ -83,7 +83,8 @@ fn lengths_of_choices_are_counted_in_characters() {
 #[test]
 #[ignore = "needs Python with torch, transformers and lm_eval"]
 fn likelihoods_and_metrics_are_those_of_lm_eval() {
-    // With its cache, lm_eval confuses the windows of a text that repeats itself.
+    // With its cache, lm_eval confuses the windows of a text that repeats itself, so the second set of tasks runs
+    // without the cache.
     for (from, more) in [("tasks", &[][..]), ("adversarial", &["logits_cache=false"])] {
         let place = Place::new();
         let run = place.run("run", &zoo::gpt2());
@@ -104,7 +105,8 @@ fn likelihoods_through_a_server_are_those_of_evaluate() {
         let server = Server::start(&place.path("zoo"), &[]);
         let address = format!("http://127.0.0.1:{}/v1/completions", server.port);
         let tokenizer = format!("tokenizer={:?}", place.path("exported"));
-        // The window of `evaluate` is one token longer than the context, and lm_eval leaves out one more.
+        // The window of `evaluate` is one token longer than the context. lm_eval leaves out one more token, so its
+        // maximum length is two tokens longer than the context.
         let length = format!("max_length={}", run.config.model.shape().context + 2);
         let more = [
             &tokenizer,
@@ -125,7 +127,7 @@ fn evaluated_for_lm_eval(place: &Place, run: &Run, from: &str) -> (Vec<Task>, Ve
     let files = fs::read_dir(root().join("tests/evaluate").join(from)).unwrap();
     for file in files.map(Result::unwrap) {
         let text = fs::read_to_string(file.path()).unwrap();
-        // lm_eval does not know the fields of the original files of ARC.
+        // lm_eval does not know the fields of ARC's original files.
         let lines = text.lines().filter(|line| !line.contains("stem"));
         fs::write(
             folder.join(file.file_name()),
@@ -142,7 +144,7 @@ fn evaluated_for_lm_eval(place: &Place, run: &Run, from: &str) -> (Vec<Task>, Ve
     (tasks, ours)
 }
 
-/// Evaluates `model`, an exported directory or the address of a server, by `lm_eval`.
+/// Evaluates `model`, an exported directory or the address of a server, with `lm_eval`.
 fn lm_eval(place: &Place, model: &str, more: &[&str]) {
     let python = std::env::var("RESIDUAL_ZOO_PYTHON").unwrap_or("python3".into());
     let mut reference = Command::new(python);

@@ -1,4 +1,4 @@
-//! Evaluation of runs, against a plain computation and against `lm_eval`.
+//! Compares the evaluation of runs with a plain computation and with `lm_eval`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ use residual_zoo_testing::{root, runs, zoo};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Returns the made-up samples of the public tasks.
+/// Reads the tasks in `tests/evaluate/tasks`, whose documents are made up in the formats of the public tasks.
 fn tasks() -> Vec<Task> {
     let folder = root().join("tests/evaluate/tasks");
     let names = [
@@ -89,7 +89,7 @@ fn evaluated(run: &Run, tasks: &[Task], options: &Options) -> Vec<Results> {
     .unwrap()
 }
 
-/// Reads the samples in a directory of results, in the order of the documents.
+/// Reads the samples in a directory of results, in document order.
 fn samples(directory: &Path, task: &str) -> Vec<Sample> {
     let text = fs::read_to_string(directory.join(format!("samples_{task}.jsonl"))).unwrap();
     let mut all: Vec<Sample> = text
@@ -101,7 +101,7 @@ fn samples(directory: &Path, task: &str) -> Vec<Sample> {
     all
 }
 
-/// Computes the log-likelihood of the last `count` of `ids`, from the logits of the whole sequence.
+/// Computes the log-likelihood of the last `count` tokens of `ids`, from the logits of the whole sequence.
 fn plain(run: &Run, model: &impl LanguageModel<Flex>, ids: &[u32], count: usize) -> f64 {
     let most = run.config.model.shape().context + 1;
     let ids: Vec<i32> = ids[ids.len().saturating_sub(most)..]
@@ -141,7 +141,7 @@ fn scores_are_those_of_the_whole_sequence_for_every_model() {
                         continuation,
                     } => vec![(context.into(), continuation.into())],
                     Document::Choose { pairs, .. } => pairs,
-                    // Windows are tested against lm_eval instead.
+                    // The tests against lm_eval cover windows instead.
                     Document::Roll { .. } => continue,
                 };
                 for ((context, continuation), found) in pairs.iter().zip(&sample.log_likelihoods) {
@@ -213,10 +213,10 @@ fn a_stopped_evaluation_goes_on_where_it_was() {
     let out = options(place.path("out"));
     let mut calls = 0;
     loop {
-        // Each try does a few batches.
+        // Each try scores a few batches before it is stopped.
         let mut left = 12;
         let mut progress = |_: &str, _: usize, all: usize| {
-            // Reading the documents is quick.
+            // While the documents are read, `all` is 0. Reading is quick, so these calls do not count.
             if all > 0 {
                 calls += 1;
                 left -= 1;
@@ -225,7 +225,7 @@ fn a_stopped_evaluation_goes_on_where_it_was() {
         };
         match evaluate::<Flex, _>(&run, &tasks, &out, &Default::default(), &mut progress) {
             Err(Error::Stopped) => {
-                // An incomplete line is ignored.
+                // The next try must ignore an incomplete line.
                 let file = out.directory.join("samples_lambada.jsonl");
                 let text = fs::read_to_string(&file).unwrap();
                 fs::write(&file, text + "{\"doc_id\": 7, \"log").unwrap();
@@ -245,7 +245,7 @@ fn a_stopped_evaluation_goes_on_where_it_was() {
     }
     let json = |name: &str| fs::read(place.path(name).join("results.json")).unwrap();
     assert_eq!(json("out"), json("whole"));
-    // With fewer documents, their scores are reused, and the other scores are kept.
+    // With fewer documents, the scores of these documents are reused, and all other scores are kept.
     let mut few = tasks.clone();
     few.iter_mut().for_each(|task| task.truncate(1));
     let mut calls = 0;
@@ -265,7 +265,7 @@ fn a_stopped_evaluation_goes_on_where_it_was() {
     let refused = evaluate::<Flex, _>(&run, &tasks, &out, &Default::default(), &mut |_, _, _| true);
     assert!(refused.unwrap_err().to_string().contains("in use"));
     drop(lock);
-    // Other weights have other samples. The earlier samples are set aside.
+    // Other weights give other samples, so the earlier samples are set aside.
     let other = place.run("other", &zoo::rmt());
     let others = evaluated(&other, &tasks, &out);
     assert_ne!(others[0].metrics, whole[0].metrics);
@@ -304,7 +304,7 @@ fn an_evaluation_whose_directory_vanishes_ends_at_the_next_sample() {
         let mut calls = 0;
         let mut progress = |_: &str, _: usize, all: usize| {
             calls += usize::from(all > 0);
-            // The first sample is not written yet.
+            // At the first batch, no sample is written yet.
             if all > 0 && calls == 1 {
                 harm(&out.directory);
             }
@@ -316,7 +316,7 @@ fn an_evaluation_whose_directory_vanishes_ends_at_the_next_sample() {
         assert!(error.to_string().contains("has vanished"), "{error}");
         assert_eq!(calls, 1, "{what}");
     }
-    // It continues in the new place.
+    // The evaluation continues in the new directory.
     let moved = options(place.path("elsewhere"));
     assert_eq!(evaluated(&run, &tasks, &moved).len(), tasks.len());
 }
@@ -345,11 +345,12 @@ fn the_making_of_requests_is_stopped_too() {
         assert!(matches!(found, Err(Error::Stopped)));
         calls
     };
-    // The check can be stopped at each of its calls.
+    // The check can be stopped at each call of `progress`.
     let all = asked(usize::MAX);
     assert!(all > 20, "{all}");
     for most in 1..all {
-        // The check also calls while it waits for a tokenizer, so the number of calls depends on the machine.
+        // The check also calls `progress` while it waits for a tokenizer, so the number of calls depends on the
+        // machine.
         let calls = asked(most);
         assert!(calls == most || most > 20 && calls < most, "{calls} {most}");
     }
@@ -389,7 +390,7 @@ fn empty_texts_and_single_words_are_scored_as_by_lm_eval() {
     assert!(close(metric(0, "word_perplexity"), (-hello / 2.0).exp()));
     assert!(close(metric(0, "byte_perplexity"), (-hello / 5.0).exp()));
     assert_eq!(samples(&out.directory, "texts")[1].log_likelihoods, [0.0]);
-    // The samples of the document are reused the next time.
+    // A second evaluation reuses the samples of the documents.
     assert_eq!(
         evaluated(
             &run,

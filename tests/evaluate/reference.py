@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Evaluates a model by lm_eval, for tests/evaluate.
+"""Evaluates a model with lm_eval, for tests/evaluate.
 
     reference.py MODEL TASKS OUT [KEY=VALUE...]
 
-MODEL is an exported directory, run by transformers, or the address of a server with the API of OpenAI,
+MODEL is an exported directory, run by transformers, or the address of a server with OpenAI's API,
 http://HOST:PORT/v1/completions; `dummy` makes up its answers. Further arguments go to lm_eval's model. TASKS is a
 folder with JSON lines, one file for each task. OUT gets the metrics and the samples as JSON. The tasks are lm_eval's
 own, with these files as their data.
@@ -29,7 +29,8 @@ OFFICIAL = {
 
 
 def asked(sample):
-    """Returns the questions of lm_eval about a document: texts, then the words and bytes of a text, or the right choice."""
+    """Returns lm_eval's requests for a document: the texts, and either the numbers of words and bytes or the right
+    choice."""
     texts = [list(arguments) for arguments in sample["arguments"]]
     if "word_perplexity" in sample:
         return {"texts": texts, "words": sample["word_perplexity"][1], "bytes": sample["byte_perplexity"][1]}
@@ -54,7 +55,10 @@ def main(model, tasks, out, *more):
     elif model.startswith("http"):
         kind, arguments = "local-completions", {"base_url": model, "model": "zoo", "tokenized_requests": True}
     else:
+        # In f32, the sum of the log-likelihoods of a whole text is rounded by up to 1.2e-4 at -2,100, so lm_eval
+        # computes the softmax in f64.
         kind, arguments = "hf", {"pretrained": model, "trust_remote_code": True, "dtype": "float32"}
+        arguments["softmax_dtype"] = "float64"
     arguments |= {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in more)}
     start = time.monotonic()
     found = lm_eval.simple_evaluate(

@@ -105,7 +105,8 @@ fn edited_samples_are_scored_again() {
     let of_other = fs::read_to_string(other.join("samples_hellaswag.jsonl")).unwrap();
     let of_other = of_other.lines().nth(1).unwrap();
     for (edited, damaged) in [
-        // A better score, another document, a sample of an earlier version, one of another task, one that is missing.
+        // A better score, another document, a sample of an earlier version, a sample of another task, and a missing
+        // sample.
         (
             good.replacen("\"log_likelihoods\":[-", "\"log_likelihoods\":[-0", 1),
             1,
@@ -129,7 +130,7 @@ fn edited_samples_are_scored_again() {
         let noted = "1 sample in ";
         let notes = again.notes.iter().filter(|note| note.starts_with(noted));
         assert_eq!(notes.count(), damaged, "{:?}", again.notes);
-        // Each document has one line, the same as before.
+        // Each document has one line again.
         let sorted = |text: &str| {
             let mut lines: Vec<String> = text.lines().map(String::from).collect();
             lines.sort();
@@ -154,7 +155,7 @@ fn a_batch_that_does_not_fit_into_memory_is_refused() {
         (config.width, config.context) = (64, 256);
     }
     place.run("run", &model);
-    // The limit of the shell is smaller than the memory of most machines.
+    // The shell's memory limit is lower than the memory of most machines.
     let evaluate = |batch: &str, more: &[&str]| {
         let mut evaluate = command("evaluate");
         evaluate
@@ -176,7 +177,7 @@ fn a_batch_that_does_not_fit_into_memory_is_refused() {
     ];
     fails(&mut evaluate("100000", &[]), 2, &says);
     ok(&mut evaluate("8", &[]));
-    // The text has few windows, so nothing is really too large.
+    // The text has few windows, so even this batch fits.
     ok(&mut evaluate("100000", &["--force"]));
 }
 
@@ -189,11 +190,11 @@ fn the_longest_request_is_known_before_the_model_is_loaded() {
     fs::write(&file, "é".repeat(20)).unwrap();
     let tasks = [Task::read(&file.display().to_string(), None).unwrap()];
     let chars = Tokenizer::train(&TokenizerConfig::Chars, &["é"]).unwrap();
-    // A token before the text, and 20 of the text, of which the last is only predicted.
+    // The request has one token before the text and 20 of the text. The last one is only predicted.
     let exact = |context| longest(&tasks, &chars, (context, context), || true).unwrap();
     assert_eq!(exact(1000), 20);
     assert_eq!(exact(8), 8);
-    // Without a tokenizer, every byte counts.
+    // Without a tokenizer, every byte counts as a token.
     assert_eq!(most_tokens(&tasks, 1000).unwrap(), 41);
     assert_eq!(most_tokens(&tasks, 8).unwrap(), 8);
     let stopped = longest(&tasks, &chars, (8, 8), || false);

@@ -32,7 +32,7 @@ fn write(path: &Path, value: &Value) {
     fs::write(path, value.to_string()).unwrap();
 }
 
-/// Returns the model and the ids of a text, or the error.
+/// Imports `out`. Returns the config and the ids of a text, or the error.
 fn imported(out: &Path) -> Result<(String, Vec<u32>), String> {
     let imported = import(out, &ImportOptions::default()).map_err(|error| error.to_string())?;
     let ids = imported.tokenizer.encode("the cat<|endoftext|>").unwrap();
@@ -70,7 +70,7 @@ fn everything_that_may_be_left_out_can_be_null_at_once() {
     let expected = imported(&out).unwrap();
     let file = out.join("config.json");
     let mut config = read(&file);
-    // The model needs these fields; the rest are defaults, or unused.
+    // The model needs these fields. All others have defaults or are unused.
     let needed = [
         "model_type",
         "vocab_size",
@@ -127,13 +127,13 @@ fn a_model_without_a_type_is_known_by_its_class() {
     assert!(error.contains("is without model_type"), "{error}");
 }
 
-/// Returns the ids of `text` and the notes, with a file beside the tokenizer.
+/// Imports a GPT-2 with `file` beside its tokenizer. Returns the ids of `text` and the notes.
 fn with(file: &str, content: &Value, text: &str) -> Result<(Vec<u32>, Vec<String>), String> {
     let (_folder, out) = exported(&zoo::gpt2());
     write(&out.join(file), content);
     let imported = import(&out, &ImportOptions::default()).map_err(|error| error.to_string())?;
     assert_eq!(imported.tokenizer.vocab_size(), TABLE);
-    // The run has the tokenizer with these tokens.
+    // The tokenizer of the written run has these tokens too.
     let run = out.join("run");
     imported.write(&run).unwrap();
     let run = Run::open(&run).unwrap();

@@ -155,7 +155,7 @@ fn weights_of_another_config_are_not_exported() {
         assert!(error.contains(says), "{edited}: {error}");
         assert!(!out.exists());
         if edited != "model.n_layer=9" {
-            // The error of all commands that read the model. They refuse a larger one before they read it.
+            // All commands that read the model give this error. They refuse a larger model before they read it.
             let read = run.model::<burn::backend::Flex>(&Default::default());
             assert_eq!(read.err().unwrap().to_string(), error);
         }

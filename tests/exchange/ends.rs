@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{tokenizer, write_run};
 
-/// Number of ids in the table. The tokenizer has 271, or with `<s>` and `</s>` 273.
+/// Number of ids in the table. The tokenizer has 271, or 273 with `<s>` and `</s>`.
 const TABLE: usize = 300;
 
 /// Exports a GPT-2, then applies `changes` to its files. Other fields stay.
@@ -31,7 +31,7 @@ fn directory(changes: &[(&str, Value)]) -> TempDir {
     folder
 }
 
-/// Imports `out` and returns the tokenizer of its run, and the notes.
+/// Imports `out`. Returns the tokenizer of the written run, and the notes.
 fn imported(out: &Path) -> (Tokenizer, Vec<String>) {
     let imported = import(out, &ImportOptions::default()).unwrap();
     let run = out.join("run");
@@ -174,7 +174,7 @@ fn tokens_for_padding_and_unknown_text_are_written_again() {
         [Some(272), Some(271)]
     );
 
-    // A tokenizer.json may name these tokens itself. An ordinary token stays ordinary.
+    // A tokenizer.json may name these tokens itself. An ordinary token is not written as a special token.
     let file = read(&first.join("run/tokenizer.json"));
     let mut json: Value = serde_json::from_str(file["json"].as_str().unwrap()).unwrap();
     json["padding"] = json!({ "pad_token": "<mask>" });
@@ -214,7 +214,7 @@ fn an_id_without_a_token_is_left_out_with_a_note() {
             .collect();
         assert!(about.len() == 1 && about[0].starts_with(&note), "{notes:?}");
     }
-    // A list keeps the ids that are tokens.
+    // If a list has an id that is not a token, the other ids are kept.
     let several = json!({ "bos_token_id": [5, 6], "eos_token_id": [7, 299, 8] });
     let (found, notes) = imported(
         &directory(&[

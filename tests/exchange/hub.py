@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Models of transformers in the form of repositories on the hub, for tests/exchange.
+"""Writes models of transformers in the form of repositories on the hub, for tests/exchange.
 
     hub.py FOLDER   writes directories to FOLDER, each with the results of transformers
 
-ids.json has token ids, logits.json their logits in float64. text.txt has a text, encoded.json its token ids, ends.json
-the ids that begin and end a text, names.json the tokens for padding and unknown text.
+ids.json has token ids, and logits.json has their logits in float64. text.txt has a text, and encoded.json has its token
+ids. ends.json has the ids that begin and end a text, and names.json has the tokens for padding and unknown text.
 """
 
 import json
@@ -58,7 +58,7 @@ def main(out):
         beyond = name.endswith("beyond")
         assert beyond or max(ids) < size + SPARE, (name, ids)
         if beyond:
-            # Tokens without a row in the table are not tokens of the model.
+            # Tokens without a row in the table are not tokens of the model, so the text has none.
             (there / "text.txt").write_text(TEXT)
             ids = tokenizer(TEXT, add_special_tokens=False).input_ids
         (there / "encoded.json").write_text(json.dumps(ids))
@@ -174,7 +174,7 @@ MODELS = [
 
 
 def tokenizers(size):
-    """Returns the files beside the tokenizer, by name of the directory."""
+    """Returns the files beside the tokenizer, by directory name."""
     token = lambda content, **flags: dict(content=content, lstrip=False, rstrip=False, single_word=False) | flags
     plain = dict(normalized=False, special=False)
     decoder = {
@@ -198,7 +198,7 @@ def tokenizers(size):
         "special": {"special_tokens_map.json": special},
         "prefix-space": {"tokenizer_config.json": {"add_prefix_space": True, "tokenizer_class": "GPT2Tokenizer"}},
         "decoder": {"tokenizer_config.json": {"added_tokens_decoder": decoder, "tokenizer_class": "GPT2Tokenizer"} | unset},
-        # With a decoder, the older files are not read.
+        # With an added_tokens_decoder, transformers does not read the older files.
         "decoder-first": {
             "tokenizer_config.json": {"added_tokens_decoder": decoder, "pad_token": "<|pad|>"},
             "special_tokens_map.json": special,
@@ -233,7 +233,7 @@ def tokenizers(size):
                 "mask_token": "[MASK]",
             },
         },
-        # transformers reads one of two lists in a file.
+        # If a file has both lists, transformers reads only one.
         "lists": {
             "tokenizer_config.json": {
                 "tokenizer_class": "GPT2Tokenizer",

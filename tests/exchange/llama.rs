@@ -1,4 +1,4 @@
-//! Models of the classes of `transformers` for the modern decoder: import, logits, export.
+//! Imports, runs and exports models of the `transformers` classes that match the modern decoder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,8 +36,7 @@ fn fixtures() -> PathBuf {
         .join("hf")
 }
 
-/// Copies a model to a new folder, with a tokenizer, and with the `config.json` that `change` makes of the file
-/// `config`.
+/// Copies a model to a new folder and adds a tokenizer. The new `config.json` is the file `config` after `change`.
 fn copied(name: &str, config: &str, change: impl FnOnce(&mut Value)) -> (TempDir, PathBuf) {
     let (from, folder) = (fixtures().join(name), tempfile::tempdir().unwrap());
     let to = folder.path().join("model");

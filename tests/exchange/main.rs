@@ -1,6 +1,6 @@
-//! Models to and from other projects.
+//! Imports models of other projects, and exports models for them.
 //!
-//! The tests that need Python with `torch` and `transformers` are ignored by default. This runs them:
+//! The tests that need Python with `torch` and `transformers` are ignored by default. This command runs them:
 //!
 //! ```sh
 //! RESIDUAL_ZOO_PYTHON=venv/bin/python cargo test --release --test exchange -- --ignored
@@ -34,7 +34,7 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::from_hf_json(json, "test").unwrap()
 }
 
-/// Returns the logits after each of `ids`, and the `new` most likely tokens after them.
+/// Returns the logits after each of `ids`, and the `new` tokens that greedy decoding appends.
 fn logits(run: &Path, ids: &[i32], new: usize) -> (Vec<Vec<f64>>, Vec<i32>) {
     let run = Run::open(run).unwrap();
     let device = Default::default();

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Padding of exported models, for tests/exchange.
+"""Tests padding of exported models, for tests/exchange.
 
     padding.py FOLDER...   checks that each row of a padded batch has the results of the row alone
 
-Each folder has an exported model of the zoo. transformers makes the batches as users do: by `forward` and by
-`generate`.
+Each folder has an exported model of the zoo. The batches go through transformers as a user's would: through `forward`
+and `generate`.
 """
 
 import sys
@@ -28,7 +28,7 @@ def check(folder):
     context = model.config.max_position_embeddings
     generator = torch.Generator().manual_seed(1)
     draw = lambda length: torch.randint(1, model.config.vocab_size, (length,), generator=generator)
-    # Lengths around the ends of blocks and of the context.
+    # These lengths are around the ends of blocks and of the context.
     lengths = {1, 4, 8, 9, 10, 16, 17, context - NEW, context}
     rows = [draw(length) for length in sorted(lengths) if length <= context]
     alone = [model(row[None]).logits[0] for row in rows]
@@ -37,7 +37,7 @@ def check(folder):
         if is_own:
             forward(model, rows, alone, side)
         elif type(model).__name__ != "GPT2LMHeadModel" and side in ("left", "right"):
-            # transformers computes rotary positions in f32.
+            # transformers computes rotary positions in f32, so the tolerance is larger.
             ids, mask = padded(rows, side, 0)
             found = model(ids, attention_mask=mask).logits
             for i, expected in enumerate(alone):
@@ -48,14 +48,14 @@ def check(folder):
     decode(model, short, "left", num_beams=1, use_cache=True)
     if is_own:
         decode(model, short, "right", num_beams=1)
-        # The prompt does not fit with its padding, and the generated text exceeds the context.
+        # With its padding, the prompt exceeds the context. So does the generated text.
         decode(model, [rows[2], rows[-1]], "left", num_beams=1)
         decode(model, [rows[2], rows[-1]], "right", num_beams=1)
         refusals(model, rows)
 
 
 def padded(rows, side, pad):
-    """Returns the rows with padding `pad`, and their mask."""
+    """Returns the rows, padded with the id `pad`, and their mask."""
     width = max(map(len, rows)) + (3 if side in ("both", "holes") else 0)
     ids, mask = torch.full((len(rows), width), pad), torch.zeros(len(rows), width, dtype=torch.long)
     for i, row in enumerate(rows):
@@ -93,7 +93,7 @@ def decode(model, rows, side, **arguments):
     arguments |= dict(max_new_tokens=NEW, do_sample=False, pad_token_id=0)
     alone = [model.generate(row[None], **arguments)[0, len(row) :].tolist() for row in rows]
     for mask in (mask, None):
-        # Without a mask, transformers takes `pad_token_id` for padding.
+        # Without a mask, transformers treats `pad_token_id` as padding.
         found = model.generate(ids, attention_mask=mask, **arguments)[:, ids.shape[1] :].tolist()
         name = type(model).__name__
         assert found == alone, f"{name} {side} {arguments}: {found} instead of {alone}"
@@ -123,7 +123,7 @@ def refusals(model, rows):
     refused("a padding token", lambda: model(ids), "give an attention_mask")
     if size:
         refused("a padding token", lambda: model(twice[:1]), "may be padding")
-    # The token between texts may begin a text, but only once.
+    # The token between texts may begin a text, but may not occur twice at its start.
     model.config.eos_token_id = 0
     model(torch.cat([ids[3:, :1] * 0, ids[3:]], 1))
     model(ids[:1, :1])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Models of other projects, for tests/exchange.
+"""Computes the results of other projects' models, for tests/exchange.
 
     reference.py logits FOLDER...   logits and greedy text of exported models, by transformers
     reference.py names FOLDER...    names.json: the tokens for padding and unknown text
@@ -27,9 +27,9 @@ transformers.utils.logging.disable_progress_bar()
 
 def logits(folders):
     for folder in map(Path, folders):
-        # The code of all exported models has the same name.
+        # The code of every exported model has the same name.
         model = transformers.AutoModelForCausalLM.from_pretrained(folder.resolve(), trust_remote_code=True).eval()
-        record(folder, lambda ids: model.double()(ids).logits, lambda ids: greedy(model, ids))
+        record(folder, lambda ids: both(model, ids, folder), lambda ids: greedy(model, ids))
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder.resolve(), trust_remote_code=True)
         text = (folder / "text.txt").read_bytes().decode()
         ids = tokenizer(text, add_special_tokens=False).input_ids
@@ -41,6 +41,14 @@ def names(folders):
     for folder in map(Path, folders):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder.resolve(), trust_remote_code=True)
         (folder / "names.json").write_text(json.dumps([tokenizer.pad_token, tokenizer.unk_token]))
+
+
+def both(model, ids, folder):
+    """Returns the logits in f64, and writes the largest error of the logits in f32."""
+    rounded = model(ids).logits.double()
+    exact = model.double()(ids).logits
+    (folder / "rounding.json").write_text(json.dumps((rounded - exact).abs().max().item()))
+    return exact
 
 
 def greedy(model, ids):
@@ -99,7 +107,7 @@ def make(out):
         if name in ("zip", "old"):
             config.save_pretrained(there)
             state = model.state_dict()
-            # Older versions saved their masks, and sliced tensors have strides.
+            # Older versions of transformers saved their masks, and sliced tensors have strides.
             state["transformer.h.0.attn.bias"] = torch.ones(1, 1, 64, 64, dtype=torch.bool).tril()
             state["transformer.h.0.attn.masked_bias"] = torch.tensor(-1e4)
             weight = state["transformer.h.1.mlp.c_fc.weight"]
@@ -111,7 +119,7 @@ def make(out):
         else:
             model.save_pretrained(there)
         if name == "padded":
-            # The two files that GPT-2 had before tokenizer.json.
+            # Writes the two files that GPT-2 had before tokenizer.json.
             bpe.model.save(str(there))
         else:
             bpe.save(str(there / "tokenizer.json"))
@@ -137,7 +145,7 @@ def train_tokenizer():
 
 
 def nano_gpt(there, size, bias):
-    """A checkpoint in nanoGPT's layout: train.py saves these entries, after torch.compile with a prefix."""
+    """Writes a checkpoint in nanoGPT's layout. train.py saves these entries, with a prefix after torch.compile."""
     layers, heads, width, context = 2, 3, 48, 64
     torch.manual_seed(2)
     state = {"transformer.wte.weight": (size, width), "transformer.wpe.weight": (context, width)}
@@ -191,7 +199,7 @@ def nano_gpt(there, size, bias):
 
 
 def tokenformer(there, size, prefix):
-    """Weights in the layout of the authors' code, a numbered list of modules."""
+    """Writes weights in the layout of the authors' code, which is a numbered list of modules."""
     layers, heads, width, pairs, ffn = 2, 4, 64, 29, 51
     torch.manual_seed(3)
     draw = lambda *shape: torch.randn(shape) * 0.3
@@ -213,7 +221,7 @@ def tokenformer(there, size, prefix):
         return F.gelu(a) @ values
 
     def rotate(x):
-        # A quarter of each head, its first half paired with its second.
+        # Rotates a quarter of each head. The first half of this quarter is paired with the second half.
         count = x.shape[-1] // 4
         angle = torch.arange(x.shape[2])[:, None] * 10_000 ** -(torch.arange(0, count, 2) / count)
         angle = torch.cat([angle, angle], -1)

@@ -1,13 +1,17 @@
-//! An exported model is read back bit by bit.
+//! An exported model is read back bit for bit.
+
+use std::collections::BTreeSet;
 
 use residual_zoo::Run;
-use residual_zoo::core::Activation;
+use residual_zoo::core::{Activation, Design as _, ModelConfig as _};
 use residual_zoo::data::{Source, Tokenizer, TokenizerConfig};
 use residual_zoo::exchange::{ExportOptions, ImportOptions, export, import};
 use residual_zoo::gpt2::{Gpt2Base, Gpt2Config};
 use residual_zoo::llama::{LlamaConfig, presets};
-use residual_zoo::{ModelConfig, core::Mup};
-use residual_zoo_system::Blame as _;
+use residual_zoo::loops::LoopsConfig;
+use residual_zoo::recurrent::Form;
+use residual_zoo::streams::HyperConfig;
+use residual_zoo::{ModelConfig, PlacedConnection, core::Mup};
 use residual_zoo_testing::zoo;
 
 use crate::{tokenizer, weights, write_run};
@@ -41,7 +45,7 @@ pub fn gpt2s() -> Vec<(&'static str, ModelConfig)> {
     ]
 }
 
-/// Returns small forms of the modern decoder, with the classes of `transformers` that have them.
+/// Returns small forms of the modern decoder, each with the name of its `transformers` class.
 pub fn llamas() -> Vec<(&'static str, &'static str, ModelConfig)> {
     let classes = [
         ("llama-3.2-1b", "LlamaForCausalLM"),
@@ -56,7 +60,7 @@ pub fn llamas() -> Vec<(&'static str, &'static str, ModelConfig)> {
         .into()
 }
 
-/// Returns the same form of the modern decoder in a small size.
+/// Returns a small model with the same form of the modern decoder.
 fn small(preset: LlamaConfig) -> ModelConfig {
     let windows = preset.windows.iter().map(|window| window.map(|_| 5));
     ModelConfig::of(LlamaConfig {
@@ -95,26 +99,106 @@ pub fn mup() -> ModelConfig {
     })
 }
 
-/// Returns all tested models.
-pub fn all() -> Vec<(&'static str, ModelConfig)> {
+/// Returns the tested models: architectures, compositions, loops, and each connection in each of its forms.
+pub fn all() -> Vec<(String, ModelConfig)> {
     let own = [
         zoo::architectures(),
         zoo::compositions(),
+        zoo::connections(),
+        zoo::streams(),
+        zoo::loops(),
         vec![("μP", mup())],
+        gpt2s(),
     ];
     let llamas = llamas().into_iter().map(|(name, _, model)| (name, model));
-    own.into_iter()
-        .flatten()
-        .chain(gpt2s())
-        .chain(llamas)
-        .collect()
+    let all = own.into_iter().flatten().chain(llamas);
+    all.map(|(name, model)| (name.to_owned(), model)).collect()
+}
+
+/// Splits the models of [`all`] into three groups. The first group has models with plain connections or LAuReL and
+/// without a depth loop. The second has one form of each other connection and one depth loop. The third has the rest.
+pub fn split() -> [Vec<(String, ModelConfig)>; 3] {
+    let mut seen = BTreeSet::new();
+    let mut parts = [Vec::new(), Vec::new(), Vec::new()];
+    for (name, model) in all() {
+        let placed = model.connection.as_ref();
+        let of = placed.map_or("", |placed| match placed {
+            PlacedConnection::PerSublayer(of) | PlacedConnection::PerLayer(of) => of.name(),
+        });
+        let is_basic = (of.is_empty() || of.starts_with("LAuReL")) && model.loops.is_none();
+        let part = match is_basic {
+            true => 0,
+            false if seen.insert((of, model.loops.is_some())) => 1,
+            false => 2,
+        };
+        parts[part].push((name, model));
+    }
+    parts
+}
+
+/// Returns one form of each connection in every other place that allows the connection. These places are layers,
+/// sublayers of other architectures, a depth loop, and a recurrence. One of the architectures alternates RMT and GPT-2
+/// layers. [`all`] has every form around the sublayers of a GPT-2.
+pub fn elsewhere() -> Vec<(String, ModelConfig)> {
+    let (mut found, mut kinds) = (Vec::new(), BTreeSet::new());
+    for (name, model) in zoo::connections() {
+        let Some(
+            PlacedConnection::PerSublayer(connection) | PlacedConnection::PerLayer(connection),
+        ) = &model.connection
+        else {
+            continue;
+        };
+        if !kinds.insert(connection.name()) {
+            continue;
+        }
+        let (gpt2, mixed) = (zoo::gpt2(), zoo::in_turn([zoo::rmt(), zoo::gpt2()]));
+        let sublayers = |of: ModelConfig| of.per_sublayer(connection.clone());
+        let placed = [
+            (
+                "layers of GPT-2",
+                gpt2.clone().per_layer(connection.clone()),
+            ),
+            ("Llama", sublayers(zoo::llama())),
+            ("nGPT", sublayers(zoo::ngpt())),
+            ("RMT and GPT-2 in turn", sublayers(mixed)),
+            (
+                "a loop",
+                sublayers(gpt2.clone().looped(LoopsConfig::looped(2))),
+            ),
+            (
+                "a recurrence",
+                sublayers(gpt2.recurrent(zoo::recurrence(9, Form::Paper))),
+            ),
+        ];
+        for (place, placed) in placed {
+            if placed != model && placed.validate_fields().is_ok() {
+                found.push((format!("{name}, {place}"), placed));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_number_of_loops_of_an_export_can_be_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let (name, model) = zoo::loops().remove(0);
+    write_run(&model, &tokenizer(), &folder.path().join("run"));
+    let mut run = Run::open(folder.path().join("run")).unwrap();
+    run.config.model.set_loops(7).unwrap();
+    let exported = folder.path().join("exported");
+    export(&run, &exported, &ExportOptions::default()).unwrap();
+    let imported = import(&exported, &ImportOptions::default()).unwrap();
+    let found = imported.config.model.loops.map(|loops| loops.evaluated());
+    assert_eq!(found, Some(7), "{name}");
 }
 
 #[test]
 fn every_model_is_read_back_to_the_bit() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str, i: usize| folder.path().join(format!("{name}-{i}"));
-    for (i, (name, model)) in all().into_iter().enumerate() {
+    let models = all().into_iter().chain(elsewhere());
+    for (i, (name, model)) in models.enumerate() {
         let (run, exported, back) = (place("run", i), place("exported", i), place("back", i));
         write_run(&model, &tokenizer(), &run);
         let written = Run::open(&run).unwrap();
@@ -132,23 +216,29 @@ fn every_model_is_read_back_to_the_bit() {
 }
 
 #[test]
-fn connections_without_code_in_python_are_refused_before_anything_is_written() {
+fn an_export_has_only_the_code_of_its_parts() {
     let folder = tempfile::tempdir().unwrap();
-    for (i, (name, model)) in zoo::connections().into_iter().enumerate() {
-        let (run, exported) = (
-            folder.path().join(format!("run-{i}")),
-            folder.path().join("out"),
+    let (run, exported) = (folder.path().join("run"), folder.path().join("out"));
+    let model = zoo::gpt2().per_sublayer(HyperConfig::default());
+    write_run(&model, &tokenizer(), &run);
+    let run = Run::open(&run).unwrap();
+    export(&run, &exported, &ExportOptions::default()).unwrap();
+    let code = std::fs::read_to_string(exported.join("modeling_residual_zoo.py")).unwrap();
+    for (class, is_part) in [
+        ("Gpt2Attention", true),
+        ("Copies", true),
+        ("Hyper", true),
+        ("Mhc", false),
+        ("Laurel", false),
+        ("LlamaAttention", false),
+        ("Recurrent", false),
+        ("Loops", false),
+    ] {
+        assert_eq!(
+            code.contains(&format!("class {class}(")),
+            is_part,
+            "{class}"
         );
-        write_run(&model, &tokenizer(), &run);
-        let run = Run::open(&run).unwrap();
-        let problem = export(&run, &exported, &ExportOptions::default());
-        let problem = problem.err().unwrap();
-        assert!(
-            problem.to_string().contains("`model.connection`"),
-            "{name}: {problem}"
-        );
-        assert!(problem.is_bad_input());
-        assert!(!exported.exists(), "{name}");
     }
 }
 
@@ -243,7 +333,7 @@ fn texts_of_others_are_one_escaped_line_of_the_model_card() {
         "Trained, from the weights of another run, {escaped} and exported by "
     )));
     assert!(!card.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{card}");
-    // Foreign text does not end the block of settings, the table or the front matter early.
+    // Text from others does not end the settings block, the table or the front matter early.
     let fences = card
         .lines()
         .filter(|line| line.trim_start().starts_with("```"));

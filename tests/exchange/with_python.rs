@@ -1,9 +1,10 @@
-//! Logits and greedy text against `transformers`, and against nanoGPT and TokenFormer in PyTorch.
+//! Compares logits and greedy text with `transformers`, and with nanoGPT and TokenFormer in PyTorch.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use residual_zoo::ModelConfig;
 use residual_zoo::Run;
 use residual_zoo::core::Tensors;
 use residual_zoo::data::{Tokenizer, TokenizerConfig};
@@ -11,7 +12,7 @@ use residual_zoo::exchange::{ExportOptions, ImportOptions, export, import};
 use residual_zoo::runs::checkpoint::read_tensors;
 use residual_zoo_testing::{program, root, zoo};
 
-use crate::round_trip::all;
+use crate::round_trip::{elsewhere, split};
 use crate::{logits, tokenizer, write_run};
 
 /// Number of tokens that greedy decoding appends.
@@ -24,7 +25,7 @@ fn python(program: &str, arguments: &[&Path]) {
     command
         .arg(root().join("tests/exchange").join(program))
         .args(arguments);
-    // Exported code is copied to a module cache, which is not shared with other runs.
+    // transformers copies exported code to a module cache. Other runs do not share this cache.
     let modules = tempfile::tempdir().unwrap();
     command
         .env("HF_MODULES_CACHE", modules.path())
@@ -36,7 +37,8 @@ fn read<T: serde::de::DeserializeOwned>(path: PathBuf) -> T {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// Compares the model of `run` with the results of `reference.py` in `folder`.
+/// Compares the model of `run` with the results of `reference.py` in `folder`. Logits may differ by 1e-5, or by twice
+/// the rounding error of PyTorch's own logits in f32, if that is more.
 fn compare(name: &str, run: &Path, folder: &Path) {
     let ids: Vec<i32> = read(folder.join("ids.json"));
     let expected: Vec<Vec<f64>> = read(folder.join("logits.json"));
@@ -53,8 +55,15 @@ fn compare(name: &str, run: &Path, folder: &Path) {
         largest = largest.max((a - b).abs());
         size = size.max(b.abs());
     }
-    println!("{name}: logits up to {size:.2}, difference {largest:.1e}");
-    assert!(largest <= 1e-5, "{name}: {largest}");
+    let rounding = folder.join("rounding.json");
+    let rounding = if rounding.exists() {
+        read(rounding)
+    } else {
+        0.0
+    };
+    println!("{name}: logits up to {size:.2}, difference {largest:.1e}, rounding {rounding:.1e}");
+    let most = f64::max(1e-5, 2.0 * rounding);
+    assert!(largest <= most, "{name}: {largest} is above {most}");
     if greedy.exists() {
         assert_eq!(text, read::<Vec<i32>>(greedy), "{name}");
     }
@@ -63,20 +72,47 @@ fn compare(name: &str, run: &Path, folder: &Path) {
 #[test]
 #[ignore = "needs Python with torch and transformers"]
 fn exported_models_give_the_same_logits_and_text_in_transformers() {
+    let [basic, ..] = split();
+    logits_and_text(basic);
+}
+
+#[test]
+#[ignore = "needs Python with torch and transformers"]
+fn exported_connections_give_the_same_logits_and_text_in_transformers() {
+    let [_, each, _] = split();
+    logits_and_text(each);
+}
+
+#[test]
+#[ignore = "needs Python with torch and transformers, and many minutes"]
+fn all_exported_forms_give_the_same_logits_and_text_in_transformers() {
+    let [_, _, rest] = split();
+    logits_and_text(rest.into_iter().chain(elsewhere()));
+}
+
+fn logits_and_text(models: impl IntoIterator<Item = (String, ModelConfig)>) {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str, i: usize| folder.path().join(format!("{name}{i}"));
     let text = "the cat sat on the mat: é\n";
     let train = |config| Tokenizer::train(&config, &[text]).unwrap();
     let words = text.split_whitespace().map(str::to_owned);
     let words = words.collect::<BTreeSet<_>>().into_iter().collect();
-    let mut models: Vec<_> = all()
+    let mut models: Vec<_> = models
         .into_iter()
         .map(|(name, model)| (name, model, tokenizer()))
         .collect();
     models.extend([
-        ("bytes", zoo::gpt2(), train(TokenizerConfig::Bytes)),
-        ("characters", zoo::rmt(), train(TokenizerConfig::Chars)),
-        ("words", zoo::gpt2(), Tokenizer::words(words).unwrap()),
+        ("bytes".into(), zoo::gpt2(), train(TokenizerConfig::Bytes)),
+        (
+            "characters".into(),
+            zoo::rmt(),
+            train(TokenizerConfig::Chars),
+        ),
+        (
+            "words".into(),
+            zoo::gpt2(),
+            Tokenizer::words(words).unwrap(),
+        ),
     ]);
     for (i, (_, model, tokenizer)) in models.iter().enumerate() {
         write_run(model, tokenizer, &place("run", i));
@@ -145,7 +181,7 @@ fn imported_models_give_the_same_logits_and_text() {
 fn padding_changes_nothing_where_the_page_of_exchange_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str, i: usize| folder.path().join(format!("{name}{i}"));
-    let models = all();
+    let [models, ..] = split();
     for (i, (name, model)) in models.iter().enumerate() {
         println!("exported{i}: {name}");
         write_run(model, &tokenizer(), &place("run", i));

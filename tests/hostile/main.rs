@@ -1,8 +1,8 @@
-//! Damaged and malicious files. Each is refused with a clear one-line error, or accepted and then valid. Nothing
-//! panics, waits forever or writes.
+//! Damaged and malicious files. Each is refused with a clear one-line error, or is accepted and valid. Nothing panics,
+//! waits forever or writes.
 //!
-//! The functions of `residual-zoo-fuzz` define what "valid" means for each kind of file, and panic if it
-//! does not hold.
+//! For each kind of file, a function of `residual-zoo-fuzz` defines what "valid" means, and panics if an accepted file
+//! is not valid.
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,7 +30,7 @@ use residual_zoo_testing::hostile::{
     self, LEAST, Numbers, corrupted, cuts, flips, made_to_harm, mutant, target,
 };
 
-/// Gives every corruption of every good file to the target called `name`.
+/// Gives corruptions and random mutants of the good files to the fuzz target called `name`.
 fn survives(name: &str) {
     let (target, seeds) = target(name);
     let (mut count, mut taken) = (0, 0);
@@ -43,7 +43,7 @@ fn survives(name: &str) {
     }
     let good: Vec<&[u8]> = seeds.iter().map(|(_, good)| good.as_slice()).collect();
     let mut numbers = Numbers(7);
-    // A shard has a checksum, so a valid mutant is the good file again.
+    // Shards have a checksum, so a mutant that is still valid equals a good file.
     let mut again = 0;
     while count < LEAST + again {
         let bad = mutant(&good, &mut numbers);
@@ -55,7 +55,7 @@ fn survives(name: &str) {
     }
     println!("{name}: {count} corrupted inputs, {taken} of them still valid");
     assert!(count >= LEAST && taken < count);
-    // These files have a checksum.
+    // No corrupted shard passes its checksum.
     assert!(name != "shard" || taken == 0);
 }
 
@@ -161,7 +161,7 @@ enum Edit {
     Copy(Index, Index, usize),
 }
 
-/// Pieces of text that could break the parsers of these kinds.
+/// Pieces of text that could break the parsers of these kinds of files.
 const WORDS: [&str; 16] = [
     "\"",
     "{",
@@ -273,7 +273,7 @@ fn refuses<T: Send + 'static, E: std::fmt::Display>(
     assert_eq!(error.lines().count(), 1, "{what}: {error}");
 }
 
-/// Replaces a good file by something that is not a regular file.
+/// Replaces a good file with something that is not a regular file.
 type Make = fn(&Path);
 
 #[cfg(unix)]
@@ -344,7 +344,7 @@ fn a_very_deep_model_may_have_a_long_header() {
         loaded.map(drop).unwrap_err().to_string()
     };
     assert!(problem(4).contains("its header"), "as long as its data");
-    // The file is read, but belongs to another model.
+    // The file is read, but it belongs to another model.
     let other = problem(3_000);
     assert!(
         !other.contains("header") && other.contains("missing"),

@@ -1,5 +1,5 @@
-//! Run directories from strangers: each field of config, state, manifest, data, history and metrics is driven to
-//! extremes. No command panics, aborts, hangs, or writes or deletes anything outside of the run.
+//! Run directories from strangers: each field of config, state, manifest, data, history and metrics gets extreme
+//! values. No command panics, aborts, hangs, or writes or deletes anything outside the run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,15 +14,15 @@ use residual_zoo_testing::hostile::{EXTREMES, Numbers, mutant};
 use residual_zoo_testing::program::{Scratch, in_shell, ok, signal, text, zoo};
 use residual_zoo_testing::runs::{MODELS, config, train};
 
-/// Returns the number of hostile runs, and the seed of their random numbers: `HOSTILE_RUNS=10000:7` makes 10,000 runs
-/// with the seed 7.
+/// Returns the number of hostile runs, and the seed of their random numbers. `HOSTILE_RUNS=10000:7` makes 10,000 runs
+/// with seed 7.
 fn runs() -> (usize, u64) {
     let asked = std::env::var("HOSTILE_RUNS").unwrap_or("1000:0".into());
     let (count, seed) = asked.split_once(':').unwrap();
     (count.parse().unwrap(), seed.parse().unwrap())
 }
 
-/// The memory that a command may ask for, in KiB. A thread reserves more than it uses.
+/// The address space that a command may reserve, in KiB. A thread reserves more memory than it uses.
 const MEMORY: usize = 6 << 20;
 
 /// Returns the content of every file below a directory.
@@ -53,7 +53,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Changes one number, word or path in a text file: a value after `:`.
+/// Changes one value after a `:` in a text file: a number, a word or a path.
 fn change_value(path: &Path, outside: &Path, numbers: &mut Numbers) {
     let text = fs::read_to_string(path).unwrap();
     let starts: Vec<usize> = text.match_indices(": ").map(|(at, _)| at + 2).collect();
@@ -127,7 +127,7 @@ fn harm(run: &Path, outside: &Path, numbers: &mut Numbers) -> String {
             "an extreme number"
         }
     };
-    // A hostile checkpoint has a valid manifest.
+    // Usually, a hostile checkpoint has a valid manifest.
     if file.parent() == Some(&newest) && !file.ends_with("manifest.json") && numbers.below(4) > 0 {
         manifest::write(&newest, &checkpoint::files(1, false)).ok();
     }
@@ -169,7 +169,7 @@ fn command(run: &Path, good: &Path, scratch: &Scratch, numbers: &mut Numbers) ->
     command
 }
 
-/// Returns the command with a limit of memory. Only its errors are kept.
+/// Returns the command with a memory limit. Only its error output is kept.
 fn limited(command: &Command) -> Command {
     let mut command = in_shell(&format!("ulimit -v {MEMORY}; ulimit -c 0"), command);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -187,7 +187,7 @@ fn ends(child: &mut Child, time: Duration) -> bool {
     true
 }
 
-/// Runs a command to its end. If the run is long, the command must stop when asked, and at once when asked twice.
+/// Runs a command to its end. A long command must stop soon after a signal, and at once after a second signal.
 fn end(command: &mut Command) -> (Option<i32>, String) {
     let mut child = command.spawn().unwrap();
     for time in [2, 3, 5] {
@@ -255,6 +255,6 @@ fn a_thousand_hostile_runs_do_no_harm() {
     }
     let (runs, _) = runs();
     println!("exit codes of {runs} hostile runs: {codes:?}");
-    // Some changes do no harm. Most are refused.
+    // Some changes do no harm. Of all runs, more than a quarter are refused as bad input.
     assert!(codes[&Some(0)] > 0 && codes[&Some(2)] > runs / 4);
 }

@@ -1,4 +1,4 @@
-//! `docs/findings.md` and the table of the README, generated from the pages in `docs/results`.
+//! Generates `docs/findings.md` and the table of the README from the pages in `docs/results`.
 
 mod family;
 mod papers;
@@ -42,7 +42,7 @@ This page compares the claims of the papers with the experiments of the zoo.
 
 ";
 
-/// The results of all experiments of a paper, in the order of `docs/results/README.md`.
+/// Returns the results of all experiments of a paper, in the order of `docs/results/README.md`.
 fn of_paper(paper: &str) -> Vec<Results> {
     let text = fs::read_to_string(root().join("docs/results/README.md")).unwrap();
     let names = text
@@ -56,7 +56,7 @@ fn of_paper(paper: &str) -> Vec<Results> {
     own.map(Results::read).collect()
 }
 
-/// A row of a table of claims. `link` leads to the experiment.
+/// Formats a row of a table of claims. `link` leads to the experiment.
 fn line(row: &Row, link: &str) -> String {
     let Row {
         says,
@@ -68,8 +68,8 @@ fn line(row: &Row, link: &str) -> String {
     format!("| {sign} | {says} | {reported} | {found} | {link} |\n")
 }
 
-/// A table of claims. The first claim of an experiment states its budget. Claims that are not tested for the same
-/// reason share a row.
+/// Formats a table of claims. The first claim of an experiment states the experiment's budget. Claims of an experiment
+/// that are not tested for the same reason share a row.
 fn rows<'a>(rows: impl Iterator<Item = (&'a Results, &'a Row)>) -> String {
     let mut joined: Vec<(&Results, Row)> = Vec::new();
     for (results, row) in rows {
@@ -104,11 +104,11 @@ fn rows<'a>(rows: impl Iterator<Item = (&'a Results, &'a Row)>) -> String {
     }
 }
 
-/// The head of a table of claims of papers.
+/// The header of a table of papers' claims.
 const CLAIMS: &str =
     "| | claim of the paper | paper | here | experiment |\n|---|---|---|---|---|\n";
 
-/// The claim of `experiment` that begins with `claim`.
+/// Returns the claim of `experiment` that begins with `claim`.
 fn find<'a>(results: &'a [Results], (experiment, claim): (&str, &str)) -> (&'a Results, &'a Row) {
     let of_experiment = results.iter().find(|it| it.name == experiment);
     let found = of_experiment.and_then(|it| {
@@ -118,7 +118,7 @@ fn find<'a>(results: &'a [Results], (experiment, claim): (&str, &str)) -> (&'a R
     found.unwrap_or_else(|| panic!("{experiment} has no claim `{claim}`"))
 }
 
-/// The table of the main claims of all papers.
+/// Formats the table of the main claims of all papers.
 fn main_claims() -> String {
     let mut table = CLAIMS.to_owned();
     for paper in &PAPERS {
@@ -138,7 +138,7 @@ fn main_claims() -> String {
     table
 }
 
-/// The rows of the README: one main claim of each idea.
+/// Formats the README's table, which has one main claim of each idea, and counts the verdicts of all main claims.
 fn front_page() -> String {
     let rows = PAPERS.iter().flat_map(|paper| {
         let results = of_paper(paper.directory);
@@ -147,7 +147,7 @@ fn front_page() -> String {
             let (results, row) = find(&results, paper.main[*at]);
             let mut row = row.clone();
             row.says = row.says.trim_start_matches("primary: ").into();
-            // The p-value in another family is a detail.
+            // The README omits the p-value in another family.
             if let Some((found, _)) = row.found.rsplit_once(" (")
                 && row.found.ends_with("in one family of all claims)")
             {
@@ -180,7 +180,7 @@ const VERDICTS: [(char, &str); 4] = [
     ('–', "not tested"),
 ];
 
-/// Counts the claims of the paper with each verdict.
+/// Counts the claims with each verdict.
 fn tally<'a>(results: impl Iterator<Item = &'a Results>) -> [usize; 4] {
     let claims: Vec<&Row> = results
         .flat_map(|it| &it.claims)
@@ -189,7 +189,7 @@ fn tally<'a>(results: impl Iterator<Item = &'a Results>) -> [usize; 4] {
     VERDICTS.map(|(sign, _)| claims.iter().filter(|row| row.sign == sign).count())
 }
 
-/// A table with the number of claims of each paper for each verdict.
+/// Formats a table with the number of claims of each paper, by verdict.
 fn counts() -> String {
     let mut table = "| paper | trained: ✓ | ✗ | ? | – | not trained: ✓ | ✗ | ? | – |\n".to_owned();
     table += "|---|---|---|---|---|---|---|---|---|\n";
@@ -208,7 +208,7 @@ fn counts() -> String {
     table
 }
 
-/// The section of a paper.
+/// Formats the section of a paper.
 fn section(paper: &Paper, all: &[Results]) -> String {
     let Paper {
         directory,
@@ -276,7 +276,7 @@ logarithm of the factor. The interval contains every factor at which the two los
 
 ";
 
-/// The page, and the plot of the gains in tokens, if there are some.
+/// Formats the page, and the plot of the gains in tokens if there are any.
 fn write_page() -> (String, Option<String>) {
     let mut page = HEAD.to_owned();
     writeln!(page, "## Main claims\n\n{}", main_claims()).unwrap();

@@ -1,15 +1,17 @@
-//! Results of runs that one machine publishes, and that another one uses instead of training the runs again.
+//! One machine publishes the results of its runs, and another machine uses them instead of training the runs again.
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use residual_zoo::data::hash_of_parts;
-use residual_zoo_testing::program::{self, Scratch, fails, ok, run, text, zoo};
+use residual_zoo_testing::program::{self, Scratch, end, fails, ok, run, stopped_by, text, zoo};
 use serde_json::Value;
 
-/// Two runs, the second of which starts from the first; a sweep with a learning rate that diverges; each kind of claim
-/// that reads rows.
+/// An experiment with two runs, the second of which starts from the first. It sweeps over learning rates, one of which
+/// diverges, and has each kind of claim that reads rows.
 const EXPERIMENT: &str = r#"(
   title: "Published runs",
   data: (source: Synthetic(tokens: 3000)),
@@ -46,7 +48,7 @@ fn results(scratch: &Scratch) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The parts of the results that do not depend on the time of the report.
+/// Returns the parts of the results that do not depend on the time of the report.
 fn measured(results: &Value) -> Value {
     let parts = [
         "observations",
@@ -60,7 +62,7 @@ fn measured(results: &Value) -> Value {
     parts.iter().map(part).collect()
 }
 
-/// The page without its time, the command, and the line on the runs of a file.
+/// Returns the page without its time, the command, and the line about runs from a file.
 fn page(scratch: &Scratch) -> String {
     let text = fs::read_to_string(scratch.path("pages/published.md")).unwrap();
     let differs = |line: &str| {
@@ -80,7 +82,7 @@ fn delete_pool(scratch: &Scratch) {
     fs::remove_dir_all(scratch.path("out")).unwrap();
 }
 
-/// A published experiment.
+/// Publishes the experiment.
 fn published() -> Scratch {
     let scratch = Scratch::new();
     scratch.file("published.ron", EXPERIMENT);
@@ -102,7 +104,7 @@ fn published_runs_are_not_trained_again_and_give_the_same_report() {
         "{missing}"
     );
     let file = fs::read_to_string(scratch.path("pages/published.json")).unwrap();
-    // A line for each of 2 · 3 points with 2 seeds and 2 runs with 3 seeds, and four lines around them.
+    // One line for each of 2 · 3 points with 2 seeds, one for each of 2 runs with 3 seeds, and four lines around them.
     assert_eq!(file.lines().count(), 2 * 3 * 2 + 2 * 3 + 4, "{file}");
     let longest = file.lines().map(str::len).max();
     assert!(longest < Some(3000), "{longest:?}");
@@ -138,11 +140,72 @@ fn published_runs_are_not_trained_again_and_give_the_same_report() {
     }
 }
 
+/// Another machine can therefore continue if this one is lost.
+#[cfg(unix)]
+#[test]
+fn a_stopped_command_keeps_its_finished_runs_beside_the_page() {
+    let scratch = Scratch::new();
+    scratch.file("published.ron", EXPERIMENT);
+    let longer = ["--publish", "pages", "--set", "train.steps=300"];
+    let file = || fs::read_to_string(scratch.path("pages/published.json"));
+    let mut counts = Vec::new();
+    for _ in 0..2 {
+        let mut command = experiment(&scratch, &longer);
+        command.arg("--results").arg("pages");
+        if counts.is_empty() {
+            command = experiment(&scratch, &longer);
+        }
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let pool = scratch.path("out/pool");
+        let begun = || fs::read_dir(&pool).map_or(0, Iterator::count);
+        while begun() < 3 && child.try_wait().unwrap().is_none() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let mut interrupt = Command::new("kill");
+        interrupt.args(["-INT", &child.id().to_string()]);
+        assert!(interrupt.status().unwrap().success());
+        let stopped = end(child);
+        let said = text(&stopped.stderr);
+        assert_eq!(stopped.status.code(), stopped_by("-INT"), "{said}");
+        assert!(!scratch.path("pages/published.md").exists());
+        counts.push(file().unwrap().lines().count() - 4);
+        delete_pool(&scratch);
+    }
+    assert!(0 < counts[0] && counts[0] < counts[1], "{counts:?}");
+
+    let more = [&longer[..], &["--results", "pages"]].concat();
+    let shown = ok(&mut experiment(&scratch, &more));
+    let line = "already trained (pages/published.json)";
+    assert!(shown.matches(line).count() >= counts[1] - 2, "{shown}");
+    assert_eq!(file().unwrap().lines().count(), 18 + 4);
+    assert!(scratch.path("pages/published.md").exists());
+    // Times and memory differ from one training to the next.
+    let losses = || {
+        let observations = results(&scratch)["observations"].clone();
+        let of = |found: &Value| {
+            let loss = &found["quantities"]["valid_loss"];
+            [&found["run"], &found["seed"], loss].map(Value::clone)
+        };
+        observations
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(of)
+            .collect::<Vec<_>>()
+    };
+    let first = losses();
+    assert_eq!(first.len(), 6);
+    delete_pool(&scratch);
+    ok(&mut experiment(&scratch, &longer));
+    assert_eq!(losses(), first);
+}
+
 #[test]
 fn a_run_is_trained_if_its_weights_are_needed_or_the_user_forces_it() {
     let scratch = published();
     delete_pool(&scratch);
-    // Another length of the second run: only the weights of the first are needed.
+    // The second run changes, so only the weights of the first run are needed.
     let text = EXPERIMENT.replace(
         r#"after: (run: "base")"#,
         r#"after: (run: "base"), set: ["train.weight_decay=0.2"]"#,
@@ -166,7 +229,7 @@ fn a_run_is_trained_if_its_weights_are_needed_or_the_user_forces_it() {
         trained.iter().any(|line| line.contains(" base, seed 1:")),
         "{shown}"
     );
-    // The points of the sweep from which no run starts.
+    // Checks points of the sweep from which no run starts.
     let known = |name: &str| {
         let mut lines = shown.lines().filter(|line| line.contains(name));
         lines.all(|line| line.contains("already trained (pages/published.json)"))
@@ -198,7 +261,7 @@ fn a_run_is_trained_if_its_weights_are_needed_or_the_user_forces_it() {
 fn the_pool_goes_on_beside_the_file() {
     let scratch = published();
     let pool = scratch.path("out/pool");
-    // Deletes all runs except the ones that started from the weights of another run.
+    // Deletes all runs except the runs that started from the weights of another run.
     let began = |path: &Path| {
         let history = fs::read_to_string(path.join("history.jsonl")).unwrap();
         !history.contains(r#""init_from":null"#)
@@ -213,7 +276,7 @@ fn the_pool_goes_on_beside_the_file() {
     let shown = ok(&mut experiment(&scratch, &["--results", "pages"]));
     assert!(!shown.contains("trained in"), "{shown}");
     assert_eq!(measured(&results(&scratch)), first);
-    // One more seed.
+    // With one more seed, only the two runs of this seed are trained.
     let shown = ok(&mut experiment(
         &scratch,
         &["--results", "pages", "--seeds", "4", "--publish", "pages"],
@@ -334,7 +397,7 @@ fn a_file_that_is_no_file_of_these_runs_is_an_error() {
         fs::write(&file, changed).unwrap();
         refused(&[says]);
     }
-    // The keys of two runs of the same seed and model are swapped, or a digit of a loss is changed.
+    // Swaps the keys of two runs of the same seed and model, or changes a digit of a loss.
     let lines: Vec<&str> = good.lines().collect();
     let of_seed_1 = lines.iter().filter(|line| line.contains(r#""seed":1,"#));
     let keys = of_seed_1.map(|line| line.split('"').nth(3).unwrap());
@@ -420,7 +483,7 @@ fn results_that_do_not_fit_the_config_of_their_run_are_missing() {
     }
 }
 
-/// Gives the line of a run the hash of its content.
+/// Sets the hash of a run's line to the hash of its content.
 fn seal(hosts: &Value, run: &mut Value) {
     let fields = [
         "key", "until", "run", "seed", "host", "point", "shared", "diverged", "tasks", "measured",
@@ -431,7 +494,7 @@ fn seal(hosts: &Value, run: &mut Value) {
         .map(|name| format!("{name:?}:{}", run[*name]))
         .collect();
     let line = format!("{{{}}}", parts.join(","));
-    // The fields of a machine are in alphabetical order, except for the last one.
+    // Except for the last field, the fields of a machine are in alphabetical order.
     let host = &hosts[run["host"].as_u64().unwrap() as usize];
     let fields = ["backend", "machine", "commit"];
     let known = fields.iter().filter(|name| !host[**name].is_null());

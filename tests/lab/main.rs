@@ -1,4 +1,4 @@
-//! The experiments, their files and the programs that run them; the structure of the project.
+//! Tests the experiments, their files, the programs that run them, and the structure of the project.
 
 #![allow(clippy::unwrap_used)]
 

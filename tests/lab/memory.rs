@@ -1,4 +1,4 @@
-//! The lower bound of the memory of training.
+//! The lower bound on the memory of training.
 
 use residual_zoo::RunConfig;
 use residual_zoo::core::{ModelConfig as _, Vocabulary};
@@ -27,7 +27,7 @@ fn every_stream_that_a_connection_keeps_counts() {
             config.train.batch = batch;
             least_memory(&config, Vocabulary::from(50))
         };
-        // In floats: the logits, and after each layer all streams.
+        // In floats per token: the logits, and all streams after each layer.
         let token = 50.0 + n * (shape.width * shape.n_layer) as f64;
         let sequence = 4.0 * token * shape.context as f64;
         assert_eq!(least(3) - least(2), sequence, "{n} streams");

@@ -1,4 +1,4 @@
-//! The experiments have the hyper-parameters of the papers.
+//! The experiments have the papers' hyper-parameters.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +29,7 @@ fn run<'a>(planned: &'a [PlannedRun], name: &str) -> &'a residual_zoo::RunConfig
         .unwrap()
 }
 
-/// The fields of a model by name, without the names of architectures.
+/// Returns the fields of a model by name, without the names of architectures.
 fn fields(model: &ModelConfig) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     let mut tree = serde_json::to_value(model).unwrap();
@@ -54,7 +54,7 @@ fn number(model: &ModelConfig, field: &str) -> f64 {
     value.unwrap_or_else(|| panic!("{field} in {fields:?}"))
 }
 
-/// The figures that follow from the papers' tables, computed without the zoo's code.
+/// Returns a figure that follows from the papers' tables. The figures are computed without the zoo's code.
 fn paper(path: &str) -> Value {
     let file: Value = serde_json::from_str(include_str!("../fixtures/paper-tables.json")).unwrap();
     file.pointer(path).unwrap().clone()
@@ -64,7 +64,7 @@ fn table(path: &str) -> Vec<Value> {
     paper(path).as_array().unwrap().clone()
 }
 
-/// Number of token ids of GPT-2.
+/// GPT-2's number of token ids.
 const GPT2: usize = 50_257;
 const NEOX: usize = 50_304;
 
@@ -119,8 +119,8 @@ fn the_scaling_runs_are_those_of_tables_8_and_9() {
         let expected =
             row["exact_no_norms"].as_u64().unwrap() + row["norm_scales"].as_u64().unwrap();
         assert_eq!(config.model.cost(GPT2).params.total() as u64, expected);
-        // In Figure 2, the last model has 20 tokens per feed-forward weight of its 24 layers, with 8 D_v² R²
-        // weights each (section 4.2), not the 6B tokens of Table 9.
+        // In Figure 2, the last model has 20 tokens per feed-forward weight, not the 6B tokens of Table 9. Each of its
+        // 24 layers has 8 D_v² R² such weights (section 4.2).
         let expected = match i {
             3 => 20.0 * 24.0 * 2.0 * (64.0 * 16.0) * (4.0 * 64.0 * 16.0),
             _ => printed(&row["printed_train_tokens"]),
@@ -167,7 +167,7 @@ fn only_the_rmt_has_a_z_loss() {
     }
 }
 
-/// Checks that the paper files name the fields that are not in the paper.
+/// Checks that the paper's files name the fields that are not in the paper.
 fn says_that_fields_are_from_code(paper: &str, name: &str) {
     let path = root().join(format!("experiments/{paper}/{name}.ron"));
     let text = fs::read_to_string(path).unwrap();
@@ -230,7 +230,7 @@ fn the_recipes_of_the_recurrent_transformer_are_those_of_its_code() {
                 assert_eq!(train.curriculum_below, 0.3);
             }
         }
-        // Both forms occur.
+        // Both forms of the recurrence occur.
         assert!(
             forms.contains(&Form::Paper) && forms.contains(&Form::Code),
             "{name}"
@@ -251,7 +251,7 @@ fn the_optimizer_of_the_rmt_is_that_of_its_code_and_the_transformer_has_its_mult
         for planned in planned("rmt", name) {
             let config = planned.config.as_ref().unwrap();
             let train = &config.train;
-            // The code does not multiply the decay of 1e-4 by the learning rate.
+            // The authors' code does not multiply the decay of 1e-4 by the learning rate.
             let decay = train.weight_decay * train.learning_rate;
             assert!(
                 (decay / 1e-4 - 1.0).abs() < 0.01,
@@ -264,7 +264,7 @@ fn the_optimizer_of_the_rmt_is_that_of_its_code_and_the_transformer_has_its_mult
                 Some(Zoo::Gpt2(gpt2)) => {
                     assert!(gpt2.inverse_layer_scale && !gpt2.tied);
                     if name != "rmt_stream_size" {
-                        // Appendix C.2.1.
+                        // These values are in Appendix C.2.1.
                         let base = Gpt2Base {
                             width: 256,
                             n_head: 8,
@@ -317,7 +317,7 @@ fn the_streams_are_those_of_section_4_4() {
         assert_eq!(number(&config.model, "d_k"), row["D_k"].as_f64().unwrap());
         assert_eq!((config.train.steps, config.train.batch), (50_000, 64));
         assert_eq!(config.train.learning_rate, 1e-2);
-        // The scales of two norms per layer, and of the final one.
+        // The two norms of each layer have scales, and so has the final norm.
         let norms = 25 * row["residual_size"].as_u64().unwrap();
         let params = config.model.cost(GPT2).params.total() as u64 - norms;
         assert_eq!(params, row["params"].as_u64().unwrap());
@@ -339,7 +339,7 @@ fn laurels_variants_add_what_table_5_counts() {
     let rows = table("/laurel/table5/rows");
     for (row, name) in expected {
         let added = (cost(name) - baseline) as u64;
-        // The scale of the norm of each correction.
+        // Each correction has a norm with a scale.
         let norms = if name == "RW" { 0 } else { 24 * 768 };
         let formula = rows[row]["formula_delta"].as_u64().unwrap();
         assert_eq!(added, formula + norms, "{name}");
@@ -352,7 +352,7 @@ fn laurels_variants_add_what_table_5_counts() {
         .total() as f64;
     assert!((total / 157.20e6 - 1.0).abs() < 1e-3, "{total}");
     assert_eq!(number(&run(&planned, "baseline-28").model, "n_layer"), 28.0);
-    // About 10B tokens.
+    // The run has about 10B tokens.
     assert!((tokens(run(&planned, "RW")) / 1e10 - 1.0).abs() < 0.01);
 }
 
@@ -422,7 +422,7 @@ fn tokenformers_are_those_of_table_8() {
     let grown = run(&net2net, "TokenFormer, grown");
     check(&grown.model, &of("757M", "reuse"));
     check_growth(&run(&net2net, "TokenFormer").model, &grown.model);
-    // Appendix E.
+    // These values are in Appendix E.
     let train = &grown.train;
     assert_eq!((train.steps, train.batch, train.warmup), (2204, 512, 0));
     assert_eq!(train.learning_rate, 6e-4);
@@ -449,7 +449,7 @@ fn recurrent_models_have_the_parameters_of_their_tables() {
         figure("table2/recurrent_1_with_alpha")
     );
     for run in &image {
-        // 600,000 samples in batches of 40 and 120.
+        // The runs have 600,000 samples, in batches of 40 or 120.
         let train = &run.config.as_ref().unwrap().train;
         assert_eq!(train.steps * train.batch, 600_000, "{}", run.name);
     }

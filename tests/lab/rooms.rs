@@ -9,7 +9,7 @@ use std::process::Command;
 use residual_zoo_testing::root;
 use serde_json::Value;
 
-/// The layers of the library, from the lowest to the highest. A crate depends only on crates of lower layers.
+/// The layers of the library, from the lowest to the highest. A crate depends only on crates in lower layers.
 const ROOMS: [&[&str]; 12] = [
     &["residual-zoo-system"],
     &[
@@ -48,7 +48,7 @@ const ROOMS: [&[&str]; 12] = [
 /// The crates that only tests depend on.
 const FOR_TESTS: [&str; 2] = ["residual-zoo-fuzz", "residual-zoo-testing"];
 
-/// The ordinary dependencies of every crate of the workspace, by name.
+/// Returns the ordinary dependencies of every crate of the workspace, by crate name.
 fn dependencies() -> BTreeMap<String, Vec<String>> {
     let output = Command::new(env!("CARGO"))
         .args([
@@ -128,7 +128,7 @@ fn an_embedded_model_needs_neither_trainer_nor_dashboard() {
     }
 }
 
-/// The Rust files below `directory`, tests excluded.
+/// Returns the Rust files below `directory`, except tests.
 fn sources(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).unwrap().map(|e| e.unwrap().path());
     let is_test = |path: &Path| {
@@ -146,7 +146,7 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Lines of code, without blank lines, comments and unit tests.
+/// Counts the lines of code of a file, without blank lines, comments and unit tests.
 fn lines(path: &Path) -> usize {
     let text = fs::read_to_string(path).unwrap();
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
@@ -176,7 +176,7 @@ fn no_crate_has_more_than_a_quarter_of_the_lines() {
 
 #[test]
 fn no_file_is_included_by_its_path_and_no_dead_code_is_allowed() {
-    // Split, so that this file does not match.
+    // The words are split, so that this file does not match.
     let forbidden = [concat!("#[pa", "th"), concat!("allow(dead", "_code)")];
     for directory in ["src", "crates", "examples", "tests", "fuzz"] {
         let mut files = sources(&root().join(directory));

@@ -1,6 +1,6 @@
-//! The experiments do not change: `experiment_hashes.txt` has a line for each scale of an experiment, and a line for
-//! each of its runs. As long as the line of a run stays the same, the pool finds the trained run. To write the list
-//! again, after an intended change:
+//! Checks that the experiments do not change. `experiment_hashes.txt` has a line for each scale of an experiment, and a
+//! line for each of its runs. As long as the line of a run stays the same, the pool finds the trained run. To write the
+//! list again, after an intended change:
 //!
 //! ```sh
 //! WRITE_HASHES=1 cargo test --release --workspace --test lab same
@@ -21,13 +21,13 @@ use crate::suite_files::{experiment, experiments, scales};
 
 const LIST: &str = "tests/lab/experiment_hashes.txt";
 
-/// The first digits of a hash of a serialized value.
+/// Returns the first digits of a hash of a serialized value.
 fn hash(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).unwrap();
     hash_of_parts("experiment hashes", &[text.as_bytes()]).to_hex()[..12].to_owned()
 }
 
-/// A corpus whose identity is the config of the data, so that no data are needed.
+/// Makes a corpus whose identity is the config of its data, so that no data are needed.
 fn stand_in(run: &PlannedRun) -> Corpus {
     let config = run.config.as_ref().unwrap();
     let tokens = || Examples::Text(Tokens::from_vec(vec![0]));
@@ -43,7 +43,7 @@ fn stand_in(run: &PlannedRun) -> Corpus {
     }
 }
 
-/// The directories of `planned` in the pool, for the first seed of each.
+/// Returns the directories of `planned` in the pool, for the first seed of the experiment.
 fn directories(experiment: &Experiment, planned: &[PlannedRun]) -> Vec<String> {
     let options = Options::new(Path::new("pool"), BackendKind::Flex);
     let corpora: Vec<Corpus> = planned.iter().map(stand_in).collect();
@@ -51,7 +51,7 @@ fn directories(experiment: &Experiment, planned: &[PlannedRun]) -> Vec<String> {
     let mut same = planned.to_vec();
     let seed = experiment.seeds[0];
     for run in &mut same {
-        // The list has every run, including runs with other seeds.
+        // The list has every run, including runs that have other seeds.
         run.seeds = None;
     }
     let found = Pool::open(&options).runs(&same, &[seed], &corpora);
@@ -59,13 +59,13 @@ fn directories(experiment: &Experiment, planned: &[PlannedRun]) -> Vec<String> {
     found.iter().map(name).collect()
 }
 
-/// The lines of an experiment at a scale.
+/// Returns the lines of an experiment at one scale.
 fn lines(paper: &str, name: &str, scale: &str) -> String {
     let experiment = experiment(paper, name, scale);
     let planned = experiment.plan(&[]).unwrap();
     let mut whole = serde_json::to_value(&experiment).unwrap();
     let fields = whole.as_object_mut().unwrap();
-    // The hashes of runs in the pool stand for these. They stay the same when a config has a new field.
+    // The pool's hashes of the runs replace these two fields, and stay the same when a config gets a new field.
     for field in ["runs", "train"] {
         let _ = fields.remove(field);
     }

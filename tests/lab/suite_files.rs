@@ -1,4 +1,4 @@
-//! The files of the experiments are complete.
+//! Checks that the experiment files are complete.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The paper and name of every experiment.
+/// Returns the paper and name of every experiment.
 pub fn experiments() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for paper in fs::read_dir(root().join("experiments")).unwrap() {
@@ -30,7 +30,7 @@ pub fn experiments() -> Vec<(String, String)> {
     found
 }
 
-/// Models tuned from different runs have different tables, which no training makes equal.
+/// Models that were tuned from different runs have different token tables, which no training makes equal.
 #[test]
 fn only_runs_that_started_from_one_are_merged() {
     let path = root().join("experiments/tokenformer/tokenformer_merge.ron");
@@ -54,14 +54,14 @@ fn only_runs_that_started_from_one_are_merged() {
     assert!(problem.to_string().contains(expected), "{problem}");
 }
 
-/// Returns the result of `read` for the file of an experiment.
+/// Returns the result of `read` for an experiment's file.
 fn read<T>(paper: &str, name: &str, read: impl Fn(&ExperimentFile) -> T) -> T {
     let path = root().join(format!("experiments/{paper}/{name}.ron"));
     let text = fs::read_to_string(&path).unwrap();
     read(&ExperimentFile::new(&text, &path).unwrap())
 }
 
-/// The scales of an experiment.
+/// Returns the scales of an experiment.
 pub fn scales(paper: &str, name: &str) -> Vec<String> {
     let names = |file: &ExperimentFile| file.scales().iter().map(|s| (*s).to_owned()).collect();
     read(paper, name, names)
@@ -144,11 +144,11 @@ fn claims_are_tested_with_eight_seeds_and_tuned_rates_at_cpu_scale() {
         let seeds = &experiment.seeds;
         assert!(seeds.len() >= 8, "{name}: {seeds:?}");
         let untuned = [
-            // Losses at different lengths are not comparable.
+            // Losses at different sequence lengths are not comparable.
             "recurrent_copy",
             "recurrent_selective_copy",
             "recurrent_curriculum",
-            // Their models have the learning rate that other experiments have tuned.
+            // Their models have a learning rate that other experiments have tuned.
             "streams_tokens",
             "rmt_tokens",
             // The learning rate is an axis of the charts.
@@ -171,7 +171,7 @@ fn short_runs_judge_nothing_and_no_text_names_the_data() {
                 scale != "smoke" || is_exact,
                 "{name} {scale}"
             );
-            // `--data` may replace the data of the file; the report states the data of the run.
+            // `--data` may replace the data of the experiment file. The report states the data of the run.
             let text = experiment.about.to_lowercase();
             assert!(!text.contains("tiny shakespeare"), "{name} {scale}");
         }

@@ -1,4 +1,4 @@
-//! The experiments as a user runs them: their scales, shared runs, and runs that are missing, are stopped or fail.
+//! Runs the experiments as a user does. Tests scales, shared runs, and runs that are missing, are stopped or fail.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ fn a_suite_is_trained_once_shared_with_others_and_forced_again() {
     ];
     assert_eq!(files, expected);
 
-    // The same experiment again, then another one with the same runs.
+    // Runs the same experiment again, then another experiment with the same runs.
     let again = run_example("laurel_ablation", &["--runs", runs]);
     assert_eq!(text(&again.stdout).matches("already trained").count(), 7);
     let other = run_example("laurel_naive_scaling", &["--runs", runs]);
@@ -64,7 +64,7 @@ fn a_suite_is_trained_once_shared_with_others_and_forced_again() {
     );
     assert!(of("laurel_ablation", "RW")["peak_memory"].as_f64().unwrap() > 1e6);
 
-    // With two seeds, only the second one is trained. With --force, all runs are trained again.
+    // With two seeds, only the second seed is trained. With --force, all runs are trained again.
     let two_seeds = || run_example("laurel_naive_scaling", &["--runs", runs, "--seeds", "2"]);
     assert_eq!(
         text(&two_seeds().stdout).matches("already trained").count(),
@@ -134,7 +134,7 @@ fn what_a_model_of_a_paper_takes_is_near_its_estimate() {
         assert_eq!(vocabulary, 256.0, "{line}");
         assert!(0.0 < tried && estimate < whole, "{line}");
         assert!(off.abs() < 10.0, "{line}");
-        // Each number is rounded to one decimal.
+        // Each number is rounded to one decimal, so the printed percentage can differ a little.
         let rounded = 0.05 * (1.0 + estimate / tried) / (tried - 0.05) + 0.0005;
         assert!(
             (estimate / tried - 1.0 - off / 100.0).abs() < rounded + 1e-9,
@@ -180,12 +180,12 @@ fn a_part_of_the_runs_can_be_asked_for() {
         let names = found.map(|o| o["run"].as_str().unwrap().to_owned());
         names.collect::<Vec<_>>()
     };
-    // A run selected by its exact name, which is also part of other names.
+    // Selects a run by its exact name, which is also part of other names.
     let results = part("laurel_ablation", "RW");
     assert_eq!(names(&results), ["RW"]);
     assert_eq!(results["missing"][0], "baseline-2: left out");
     assert_eq!(results["claims"][0]["because"], "baseline-2 is missing");
-    // Runs selected by a part of their name, with the runs that they start from.
+    // Selects runs by a part of their name, and the runs that they start from.
     let results = part("tokenformer_growth", "to middle");
     assert_eq!(names(&results), ["small", "grown to middle"]);
     let command = results["origin"]["command"].as_str().unwrap();
@@ -288,7 +288,7 @@ fn one_failed_run_leaves_the_others_and_is_named() {
     let runs = directory.path().to_str().unwrap();
     let first = run_example("laurel_naive_scaling", &["--runs", runs]);
     assert!(first.status.success());
-    // A run that cannot continue because its config is gone.
+    // One run cannot continue because its config is gone.
     let pool = directory.path().join("pool");
     let is_laurel = |path: &PathBuf| {
         path.file_name()
@@ -373,11 +373,12 @@ fn a_suite_that_is_stopped_goes_on_and_ends_as_if_it_had_not_been() {
     );
     let partial = results(directory.path(), "rmt_stream_size");
     assert!(!partial["missing"].as_array().unwrap().is_empty());
-    assert!(!pages.exists(), "a part is not published");
+    let page = pages.join("rmt_stream_size.md");
+    assert!(!page.exists(), "a part is not published");
 
     let second = end(start());
     assert!(second.status.success(), "{}", text(&second.stderr));
-    assert!(pages.join("rmt_stream_size.md").exists());
+    assert!(page.exists());
     let mut command = example("rmt_stream_size");
     let reference = command.args(arguments(whole.path())).output().unwrap();
     assert!(reference.status.success());
@@ -428,7 +429,7 @@ fn reports_and_pages_replace_nothing_else() {
             .contains("experiment laurel_rank")
     );
 
-    // A page of another scale, or with more seeds, is not replaced.
+    // A page of another scale, or of more seeds, is not replaced.
     for (page, says) in [
         (
             "\nexperiment laurel_rank, scale cpu\n",

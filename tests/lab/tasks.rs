@@ -6,7 +6,7 @@ use residual_zoo_testing::program::{Scratch, fails, ok, run, text, zoo};
 use residual_zoo_testing::root;
 use serde_json::Value;
 
-/// An experiment with two runs and two tasks.
+/// Writes an experiment with two runs and two tasks.
 fn experiment(scratch: &Scratch) -> std::path::PathBuf {
     let tasks = root().join("tests/evaluate/tasks");
     let tasks = tasks.display();
@@ -84,14 +84,14 @@ fn metrics_of_an_experiment_are_those_of_evaluate() {
         ] {
             let expected = expected["results"][task][metric].as_f64().unwrap();
             let found = found["quantities"][quantity].as_f64().unwrap();
-            // Batches of other sizes are summed in another order.
+            // Other batch sizes sum in another order.
             assert!(
                 (found - expected).abs() <= 1e-4 * expected.abs(),
                 "{quantity}: {found}, not {expected}"
             );
         }
     }
-    // Earlier scores are reused: the samples stay as they are.
+    // Earlier scores are reused, so the samples stay as they are.
     let samples = || {
         let mut all = Vec::new();
         for folder in fs::read_dir(runs.join("evaluations")).unwrap() {
@@ -172,7 +172,7 @@ fn tasks_that_do_not_fit_are_refused_before_training() {
     }
 }
 
-/// `--force` deletes runs only if the others can take their place.
+/// `--force` deletes runs only if other runs can replace them.
 #[test]
 fn a_command_that_cannot_begin_deletes_no_runs_and_no_report() {
     let scratch = Scratch::new();
@@ -255,7 +255,7 @@ fn published_metrics_are_known_as_long_as_the_task_is_the_same() {
     let shown = ok(&mut command(&["--results", "pages"]));
     assert!(!shown.contains("trained in"), "{shown}");
     assert_eq!(observed(), first);
-    // With another document the runs are trained and evaluated.
+    // With one more document, the runs are trained and evaluated.
     let mut text = fs::read_to_string(&words).unwrap();
     text += "{\"text\": \"one more word\"}\n";
     fs::write(&words, text).unwrap();

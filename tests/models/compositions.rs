@@ -2,9 +2,9 @@
 //! in RON and read back.
 //!
 //! The recurrence closes its last block without a carry (eq. 10). For α > 0, logits of a prefix therefore differ from
-//! logits of a longer sequence at the same positions. The contract checks properties that hold for every model. At a
-//! given length, no logit depends on later tokens. For each piece, an incremental pass gives the logits of a full pass
-//! over the tokens so far.
+//! logits of a longer sequence at the same positions. The contract checks properties that hold for every model. For
+//! sequences of one length, no logit depends on later tokens. For each piece, an incremental pass gives the logits of a
+//! full pass over the tokens so far.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ fn texts_side_by_side_are_the_texts_one_by_one() {
         let model = config.build::<Flex>(vocabulary, &device).unwrap();
         let context = config.shape().context;
         let sizes = (vocabulary.ids(), context);
-        // One prompt is longer than the context, and all texts reach its end.
+        // One prompt is longer than the context, and every text reaches the end of the context.
         let prompt = |length: usize| (0..length).map(|i| (7 * i * i % 13) as u32).collect();
         let prompts: Vec<Vec<u32>> = [3, 1, context + 2, context / 2].map(prompt).to_vec();
         let count = 2 * context;
@@ -253,7 +253,7 @@ fn an_assignment_says_what_a_file_could_say() {
         let error = set(dense, unnamed).unwrap_err();
         assert!(error.contains("fields have names, as in"), "{error}");
     }
-    // A model of one architecture is a composition too.
+    // A model of one architecture is also a composition.
     let composed = set("Gpt2()", "model.connection=PerLayer(Dense())").unwrap();
     assert_eq!(composed, config(dense));
     let plain = set("Gpt2()", "model.connection=None").unwrap();
@@ -278,7 +278,7 @@ fn an_assignment_says_what_a_file_could_say() {
             "{none}"
         );
     }
-    // Files have the plain name, unless it would have another meaning.
+    // Files have the plain name `None`, unless it would have another meaning.
     let bare = config(&deep_norm("None"));
     let written = bare.to_ron();
     assert!(
@@ -292,7 +292,7 @@ fn an_assignment_says_what_a_file_could_say() {
     let odd = bare.set(&["data.separator=a: r#None, b".into()]).unwrap();
     let again = RunConfig::parse(&odd.to_ron(), "odd.ron".as_ref()).unwrap();
     assert_eq!(again, odd);
-    // A field that is left out because it is `None` can be set.
+    // A field can be set even if the text omits it because it is `None`.
     let images = set(dense, "model.patches=(size: 4)").unwrap();
     assert_eq!(images.model.patches.unwrap().size, 4);
     assert!(set(dense, "model.patch=(size: 4)").is_err());
@@ -383,7 +383,7 @@ fn weights(of: &Zoo) -> Named {
     params::export(&of.build::<Flex>(37, &Default::default()).unwrap())
 }
 
-/// The logits of `model` with the weights of the model that it contains.
+/// Returns the logits of `model`, with the weights `inside` of the model that it contains.
 fn logits(model: &Zoo, inside: &Named) -> Vec<f64> {
     let device = Default::default();
     let model = model.build::<Flex>(37, &device).unwrap();
@@ -435,7 +435,7 @@ fn the_same_architecture_twice_in_turn_is_the_model_itself() {
 
 #[test]
 fn a_recurrence_with_one_block_is_the_stack_applied_layer_by_layer_twice() {
-    // τ₂(τ₂(τ₁(τ₁(x)))): the layers of a four-layer stack, each twice.
+    // The recurrence computes τ₂(τ₂(τ₁(τ₁(x)))), which is a four-layer stack with each layer twice.
     let of = gpt2();
     let recurrent = of.clone().recurrent(recurrence(64, Form::Paper));
     let deep = Zoo::of(Gpt2Config {

@@ -1,4 +1,4 @@
-//! `docs/config.md` is generated from the doc comments of the configs. To write it again:
+//! Generates `docs/config.md` from the doc comments of the configs. To write the page again:
 //!
 //! ```sh
 //! WRITE_DOCS=1 cargo test --release --workspace --test models config_page
@@ -24,6 +24,7 @@ use residual_zoo::recurrent::RecurrentConfig;
 use residual_zoo::report::wrap;
 use residual_zoo::rmt::RmtBase;
 use residual_zoo::runs::{Ema, TrainConfig, parse_ron};
+use residual_zoo::streams::SmearConfig;
 use residual_zoo::vit::Patches;
 use residual_zoo::{Composition, ConnectionConfig, Zoo};
 use residual_zoo_testing::root;
@@ -39,14 +40,14 @@ const PAGE: &str = "docs/config.md";
 const HEAD: &str = "# The fields of RON files
 
 A run file has the fields of [RunConfig](#runconfig); `residual-zoo describe FILE` prints a file with all of them. An
-experiment file has the fields of [Experiment](#experiment). Fields that a file leaves out have their default. A config
+experiment file has the fields of [Experiment](#experiment). Omitted fields have their default. A config
 with all defaults still needs its parentheses: `ReZero()`. [Streams](papers/streams.md) has the equations and symbols of
 the connections. This page is generated from the documentation of the source.
 
 ";
 
-/// The first sections of the page, in order. The architectures follow the second. Other types follow in the order in
-/// which fields refer to them.
+/// The first sections of the page, in order. The architectures follow the second section. Other types follow in the
+/// order in which fields refer to them.
 const FIRST: &[&str] = &[
     "RunConfig",
     "Written",
@@ -87,6 +88,7 @@ fn defaults() -> BTreeMap<String, Value> {
         ("RecurrentConfig", value(RecurrentConfig::default())),
         ("LoopsConfig", value(LoopsConfig::default())),
         ("CanonConfig", value(CanonConfig::default())),
+        ("SmearConfig", value(SmearConfig::default())),
         ("Rotary", value(Rotary::default())),
         ("Muon", value(Muon::default())),
         ("Ema", value(Ema::default())),
@@ -129,12 +131,12 @@ fn defaults() -> BTreeMap<String, Value> {
     architectures.chain(connections).chain(others).collect()
 }
 
-/// The value of a file with only the required fields.
+/// Parses a text with only the required fields. Returns the value with all defaults.
 fn parsed<T: Serialize + DeserializeOwned>(text: &str) -> Value {
     serde_json::to_value(parse_ron::<T>(text, "required.ron".as_ref()).unwrap()).unwrap()
 }
 
-/// The public types of the source by name, all of each name.
+/// Returns the public types of the source by name, with all types of each name.
 fn types() -> BTreeMap<String, Vec<Item>> {
     let mut sources = files(&root().join("src"), "rs");
     for entry in fs::read_dir(root().join("crates")).unwrap() {
@@ -167,7 +169,7 @@ fn is_public(item: &Item) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// Whether a type can be read from a file.
+/// Whether a type derives `Deserialize`.
 fn derives(attributes: &[Attribute]) -> bool {
     let mut derives = attributes.iter().filter(|a| a.path().is_ident("derive"));
     derives.any(|derive| match &derive.meta {
@@ -176,7 +178,7 @@ fn derives(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// The doc comment as one line, without links.
+/// Returns the doc comment as one line, without links.
 fn doc(attributes: &[Attribute]) -> String {
     let lines = attributes
         .iter()
@@ -220,14 +222,14 @@ fn without_targets(text: &str) -> String {
 struct Page {
     types: BTreeMap<String, Vec<Item>>,
     defaults: BTreeMap<String, Value>,
-    /// The sections that are still to be written.
+    /// The sections that are not written yet.
     due: Vec<String>,
     written: Vec<String>,
     text: String,
 }
 
 impl Page {
-    /// The type called `name`, if the source has one.
+    /// Returns the type called `name`, if the source has one.
     fn named(&self, name: &str) -> Option<&Item> {
         let all = self.types.get(name)?;
         assert!(
@@ -294,7 +296,7 @@ impl Page {
         }
     }
 
-    /// The models; a macro writes their type.
+    /// Writes the list of models. A macro writes their type, so the source has none to read.
     fn models(&mut self) {
         self.text += "## Models\n\nOne of these. A model of one architecture has the name of the architecture.\n\n| value | meaning |\n|---|---|\n";
         for (name, about) in <Zoo as List>::NAMES {
@@ -320,7 +322,7 @@ impl Page {
         .unwrap();
     }
 
-    /// The connections; a macro writes their type.
+    /// Writes the list of connections. A macro writes their type, so the source has none to read.
     fn connections(&mut self) {
         self.text += "## ConnectionConfig\n\nThe config of a connection.\n\n| value | meaning |\n|---|---|\n";
         for (name, about) in ConnectionConfig::NAMES {
@@ -330,7 +332,7 @@ impl Page {
         self.text += "\n";
     }
 
-    /// The fields of a struct. If `all` is false, only fields with a default attribute have a default.
+    /// Writes the fields of a struct. If `all` is false, only fields with a default attribute have a default.
     fn fields(&mut self, name: &str, fields: &Fields, all: bool) {
         self.text += "| field | type | default | meaning |\n|---|---|---|---|\n";
         for field in fields {
@@ -351,7 +353,7 @@ impl Page {
         self.text += "\n";
     }
 
-    /// The default of a field that serde omits if it has its default.
+    /// Returns the default of a field that serde omits at its default.
     fn omitted(&self, ty: &Type) -> String {
         let Type::Path(path) = ty else {
             panic!("a field that is not a path");
@@ -367,7 +369,7 @@ impl Page {
         }
     }
 
-    /// The content of a variant.
+    /// Returns the content of a variant.
     fn content(&mut self, fields: &Fields) -> String {
         let mut parts = Vec::new();
         for field in fields {
@@ -383,7 +385,7 @@ impl Page {
         }
     }
 
-    /// A type in words. Types that are named get a section.
+    /// Describes a type in words. Named types get a section.
     fn type_of(&mut self, ty: &Type) -> String {
         if let Type::Tuple(tuple) = ty {
             let parts: Vec<String> = tuple.elems.iter().map(|ty| self.type_of(ty)).collect();
@@ -426,7 +428,7 @@ impl Page {
     }
 }
 
-/// Whether the serde attributes name `word`.
+/// Whether the serde attributes contain `word`.
 fn has_serde(attributes: &[Attribute], word: &str) -> bool {
     let mut serde = attributes.iter().filter(|a| a.path().is_ident("serde"));
     serde.any(|attribute| match &attribute.meta {
@@ -443,13 +445,13 @@ fn is_default(variant: &Variant) -> bool {
     variant.attrs.iter().any(|a| a.path().is_ident("default"))
 }
 
-/// Whether a value is a struct. The only field of an enum's value has the name of a variant, and an empty map has none.
+/// Whether a value is a struct. The only field of an enum's value has a variant's name, and an empty map has no field.
 fn is_config(value: &Value) -> bool {
     let first = value.as_object().and_then(|fields| fields.keys().next());
     first.is_some_and(|name| !name.starts_with(char::is_uppercase))
 }
 
-/// A value as RON writes it.
+/// Formats a value as RON writes it.
 fn ron(value: &Value) -> String {
     match value {
         Value::Null => "None".into(),

@@ -17,7 +17,7 @@ use crate::paper_tables::{
     GPT2, NEOX, figures, file, is_under, laurel, recurrent, rmt, tokenformer,
 };
 
-/// Tests that parts of the file are reproduced, and lists these parts.
+/// Tests that code reproduces parts of the file, and lists these parts.
 macro_rules! claims {
     ($($claim:ident: $part:literal = $found:path;)+) => {
         $(
@@ -54,7 +54,7 @@ claims! {
     operations_follow_from_section_5_1: "/recurrent/operations/rows" = recurrent::operations;
 }
 
-/// The figures that no code reproduces, with the reasons. `*` stands for any row or key.
+/// The figures that no code reproduces, with reasons. `*` stands for any row or key.
 const NOT_REPRODUCED: [(&str, &[&str]); 4] = [
     (
         "printed in a paper, for tests to compare with",
@@ -136,7 +136,7 @@ fn the_flops_of_a_recurrent_model_are_those_of_its_windows() {
         let cost = recurrence.cost(layers, time);
         let expected = Cost {
             params: layers(time).params,
-            forward_flops: windows / time,
+            ..Cost::flops(windows / time)
         };
         assert_eq!(cost, expected, "{time} tokens in blocks of {k}");
         let model = Zoo::of(of.clone()).recurrent(recurrence);
@@ -147,7 +147,7 @@ fn the_flops_of_a_recurrent_model_are_those_of_its_windows() {
     }
 }
 
-/// The models of the tests, with a vocabulary.
+/// Returns the tested models, each with a vocabulary.
 fn models() -> Vec<(Zoo, Vocabulary)> {
     let text = [
         zoo::architectures(),
@@ -164,7 +164,7 @@ fn models() -> Vec<(Zoo, Vocabulary)> {
     text.chain(vision).collect()
 }
 
-/// The pointers to all whole numbers of a config.
+/// Returns the pointers to all whole numbers of a config.
 fn sizes(config: &Value) -> Vec<String> {
     let inside = |name: String, part: &Value| {
         sizes(part)
@@ -189,7 +189,7 @@ fn sizes(config: &Value) -> Vec<String> {
     }
 }
 
-/// The config with `size` at each of the pointers.
+/// Returns the config with `size` at each pointer.
 fn with(config: &Value, pointers: &[String], size: usize) -> Zoo {
     let mut config = config.clone();
     for pointer in pointers {
@@ -226,7 +226,7 @@ fn costs_of_the_largest_sizes_do_not_overflow() {
         };
         let config = serde_json::to_value(&model).unwrap();
         let mut possible = sizes(&config);
-        // The larger these sizes are, the lower the cost is.
+        // The larger one of these sizes is, the lower the cost is, so they are left out.
         possible.retain(|pointer| {
             let name = pointer.rsplit('/').next().unwrap();
             !["block", "dilation", "period"].contains(&name)
@@ -241,10 +241,10 @@ fn costs_of_the_largest_sizes_do_not_overflow() {
             let costs: Vec<_> = costs
                 .map(|cost| (cost.params.total(), cost.forward_flops))
                 .collect();
-            // An overflow would make a count smaller.
+            // If a count overflowed, it would become smaller.
             for pair in costs.windows(2) {
                 let ((params, flops), (more_params, more_flops)) = (pair[0], pair[1]);
-                // A model of so many parameters is refused, whatever its FLOPs.
+                // A model of so many parameters is refused, whatever its FLOPs are.
                 let refused = more_params > 1_000_000_000_000;
                 let grows = params <= more_params && (refused || flops <= more_flops);
                 assert!(grows, "{model:?}, {pointers:?}: {pair:?}");

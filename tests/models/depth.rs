@@ -11,7 +11,8 @@ use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::streams::{AttentionResidualConfig, DenseConfig, HyperConfig};
 use residual_zoo_testing::zoo::{architectures, connections, gpt2};
 
-/// The depth maps of a model with 37 token ids, and its parameters. The parameters are drawn from `from`, if given.
+/// Returns the depth maps of a model with 37 token ids, and the model's parameters, which are drawn from `from` if
+/// given.
 fn maps(of: &Zoo, from: Option<Distribution>) -> (Vec<DepthMap>, BTreeMap<String, TensorData>) {
     let device = Default::default();
     let model = of.build::<Flex>(37, &device).unwrap();
@@ -31,7 +32,7 @@ fn maps(of: &Zoo, from: Option<Distribution>) -> (Vec<DepthMap>, BTreeMap<String
     (fit.maps(), params::export(&model))
 }
 
-/// The values of the parameter with this end of its name at connection `i`, in the order of depth.
+/// Returns the values of a connection's parameter: at connection `i` in depth order, with a name that ends in `end`.
 fn values(weights: &BTreeMap<String, TensorData>, end: &str, i: usize) -> Vec<f64> {
     let part = ["attention", "feed_forward"][i % 2];
     let name = format!("layers.{}.{part}.connection.{end}", i / 2);
@@ -86,7 +87,7 @@ fn weights_that_the_data_do_not_determine_are_marked() {
         ));
     };
     fit.add(pass).unwrap();
-    // One position of width 4 determines four weights at most.
+    // One position of width 4 determines at most four weights.
     let unique = &fit.maps()[0].unique;
     assert_eq!(unique[..], [true, true, true, true, false, false, false]);
 }

@@ -1,12 +1,12 @@
-//! The documentation refers only to things that exist: its links lead to files and headings, and the source defines the
-//! Rust items that it mentions.
+//! The documentation refers only to what exists: its links lead to files and headings, and the source defines the Rust
+//! items that it mentions.
 //!
 //! These are mentions of Rust items:
 //!
 //! - in a code span or a code block, a path with `::`, such as `Branch::forward`;
 //! - in a code span or a Rust block, a word in CamelCase, such as `Branch`, or a macro, such as `zoo!`;
-//! - a code span that is the text of a link to a Rust file, if it is a path or an identifier. Its item
-//!   must be in that file, unless it is part of the file's own path, such as the name of its crate.
+//! - a code span that is the text of a link to a Rust file, if the span is a path or an identifier. Its item must be in
+//!   that file, unless the item is part of the file's own path, such as the name of its crate.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,7 @@ use syn::{ImplItem, Item, TraitItem, Type};
 
 /// Names in the documentation that the source does not define.
 const ELSEWHERE: &[&str] = &[
-    // Rust and Burn.
+    // Names of Rust and Burn.
     "Autodiff",
     "B",
     "Backend",
@@ -46,7 +46,7 @@ const ELSEWHERE: &[&str] = &[
     "Vec",
     "burn",
     "std",
-    // `Cargo.toml`, and the ending of the names of norms.
+    // `Cargo.toml`, and the suffix of norm names.
     "Cargo",
     "Norm",
     // The examples of docs/adding-an-architecture.md.
@@ -56,7 +56,7 @@ const ELSEWHERE: &[&str] = &[
     "residual_zoo_mine",
 ];
 
-/// The files below `directory` with this extension.
+/// Returns the files below `directory` with this extension.
 pub fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -75,7 +75,7 @@ pub fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
 struct Items(Vec<(Vec<String>, PathBuf)>);
 
 impl Items {
-    /// The items of `src` and of `crates/*/src`, without tests.
+    /// Returns the items of `src` and of `crates/*/src`, without tests.
     fn of_source() -> Self {
         let mut items = Self::default();
         items.add_crate(&[], &root().join("src"));
@@ -134,7 +134,7 @@ impl Items {
                 }
                 Item::Macro(item) => match item.ident {
                     Some(ident) => (ident, Vec::new()),
-                    // A call such as `zoo! { pub enum … }`.
+                    // The macro is called with an item, as in `zoo! { pub enum … }`.
                     None => {
                         if let Ok(inner) = first_item.parse2(item.mac.tokens) {
                             self.add(module, file, vec![inner]);
@@ -153,12 +153,13 @@ impl Items {
         }
     }
 
-    /// Whether an item has a path that ends with the last segment of `mention` and has the other segments before it, in
-    /// order. With `file`, the item must be in this file. Re-exports leave segments out.
+    /// Whether the path of an item ends with the last segment of `mention` and has the other segments before it, in
+    /// order. With `file`, the item must be in this file. The path may have further segments, because re-exports leave
+    /// segments out.
     fn has(&self, mention: &str, file: Option<&Path>) -> bool {
         let segments: Vec<&str> = mention
             .split("::")
-            // Crates that re-export others.
+            // These crates re-export others.
             .filter(|segment| !["crate", "residual_zoo", "residual_zoo_models"].contains(segment))
             .map(|segment| segment.strip_prefix("residual_zoo_").unwrap_or(segment))
             .collect();
@@ -173,7 +174,7 @@ impl Items {
     }
 }
 
-/// The item at the start of the input of a macro.
+/// Returns the item at the start of a macro's input.
 fn first_item(input: ParseStream) -> syn::Result<Item> {
     let item = input.parse()?;
     while !input.is_empty() {
@@ -250,7 +251,7 @@ impl Page {
         }
     }
 
-    /// The targets of links inside the repository, each with its text if the text is one code span.
+    /// Returns the targets of links inside the repository, each with the link text if this text is one code span.
     fn links(&self) -> Vec<(Option<&str>, &str)> {
         let mut links = Vec::new();
         for (i, text) in self.prose.iter().enumerate().step_by(2) {
@@ -266,7 +267,7 @@ impl Page {
         links
     }
 
-    /// The file and the anchor of the target of a link.
+    /// Returns the file and the anchor of a link target.
     fn resolve<'a>(&self, target: &'a str) -> (PathBuf, Option<&'a str>) {
         let (file, anchor) = match target.split_once('#') {
             Some((file, anchor)) => (file, Some(anchor)),
@@ -278,7 +279,7 @@ impl Page {
         }
     }
 
-    /// The anchors that GitHub gives to headings.
+    /// Returns the anchors that GitHub gives to headings.
     fn anchors(&self) -> Vec<String> {
         let prose = self.prose.concat();
         let headings = prose.lines().filter(|line| line.starts_with('#'));
@@ -292,7 +293,7 @@ impl Page {
         headings.map(anchor).collect()
     }
 
-    /// Links to files or headings that do not exist.
+    /// Returns links to files or headings that do not exist.
     fn dead_links(&self) -> Vec<&str> {
         let is_dead = |target: &&str| {
             let (file, anchor) = self.resolve(target);
@@ -304,7 +305,7 @@ impl Page {
         targets.filter(is_dead).collect()
     }
 
-    /// The Rust items that are mentioned outside of links.
+    /// Returns the Rust items that are mentioned outside of links.
     fn mentions(&self) -> Vec<String> {
         let spans = self.prose.iter().skip(1).step_by(2);
         let spans = spans.flat_map(|span| mentions(span, true));
@@ -315,7 +316,7 @@ impl Page {
         spans.chain(blocks).collect()
     }
 
-    /// Mentions of Rust items that do not exist.
+    /// Returns mentions of Rust items that do not exist.
     fn dead_items(&self, items: &Items) -> Vec<String> {
         let mut dead = self.mentions();
         dead.retain(|mention| !items.has(mention, None));
@@ -335,7 +336,7 @@ impl Page {
     }
 }
 
-/// Identifiers with `::` between them.
+/// Whether a text consists of identifiers with `::` between them.
 fn is_path(text: &str) -> bool {
     text.split("::").all(|part| {
         let is_word = part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -343,7 +344,7 @@ fn is_path(text: &str) -> bool {
     })
 }
 
-/// The paths in code; with `words`, also macros and words in CamelCase.
+/// Returns the paths in code; with `words`, also macros and words in CamelCase.
 fn mentions(code: &str, words: bool) -> Vec<String> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let (mut rest, mut found) = (code, Vec::new());
@@ -453,7 +454,7 @@ fn dead_links_and_items_are_found() {
     }
 }
 
-/// Words with which no doc comment begins: they hide the noun or the verb of the sentence.
+/// Words with which no doc comment begins, because they hide the noun or the verb of the sentence.
 const OPENERS: [&str; 7] = ["What", "That of", "Those", "Whose", "Who", "Of", "Which"];
 
 /// Finds doc comments that begin with a word of [`OPENERS`], or with "Whether" before an item other than a `bool`.
@@ -507,8 +508,8 @@ fn doc_comments_begin_with_a_verb_or_a_noun() {
     }
 }
 
-/// Lines of prose on a page that are longer than `most` characters. Tables, code, headings, lone links and pictures may
-/// be longer.
+/// Returns the lines of prose on a page that are longer than `most` characters. Tables, code, headings, lone links and
+/// pictures may be longer.
 fn long_lines(text: &str, most: usize) -> Vec<&str> {
     let mut is_code = false;
     let long = |line: &&str| {
@@ -525,7 +526,7 @@ fn long_lines(text: &str, most: usize) -> Vec<&str> {
 
 #[test]
 fn lines_of_prose_are_short() {
-    // The program writes the pages of results.
+    // The program writes the results pages, so their lines may be longer.
     let is_written = |path: &Path| path.parent().is_some_and(|it| it.ends_with("results"));
     let mut pages = files(&root().join("docs"), "md");
     pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|page| root().join(page)));

@@ -26,7 +26,7 @@ fn recurrent() -> Composition<Zoo> {
     laurel().recurrent(RecurrentConfig::default())
 }
 
-/// The most likely token after a text, from a model with fresh weights.
+/// Returns the most likely token after a sequence, from a model with random weights.
 fn next_token<B: Backend>(
     config: &impl ModelConfig,
     device: &B::Device,

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use residual_zoo::core::{Architecture as _, ModelConfig as _};
 use residual_zoo::data::Source;
 use residual_zoo::lab::ExperimentFile;
+use residual_zoo::llama::{LlamaConfig, presets};
 use residual_zoo::tokenformer::{Position, TokenFormerConfig};
-use residual_zoo::{RunConfig, Zoo};
+use residual_zoo::{RunConfig, Zoo, builtin};
 
-/// The files of single runs. `tests/lab/suite_files.rs` tests the files of experiments.
+/// Returns the files of single runs. `tests/lab/suite_files.rs` tests the files of experiments.
 fn ron_files(experiments: &Path) -> Vec<PathBuf> {
     let entries = |directory: &Path| {
         let entries = fs::read_dir(directory).unwrap();
@@ -84,6 +85,62 @@ fn the_language_models_of_tokenformer_s_table_1_are_the_presets() {
         let expected = rotary(preset).cost(50_304).params.total();
         assert_eq!(config.model.cost(50_304).params.total(), expected, "{name}");
         assert_eq!(config.train.z_loss, 0.0, "{name}");
+    }
+}
+
+#[test]
+fn the_run_files_of_published_llamas_are_the_presets() {
+    let mut presets = 0;
+    for preset in presets::all() {
+        let name = format!("llama/{}", preset.name);
+        let text = builtin::run_file(name.as_ref()).unwrap_or_else(|| panic!("{name}"));
+        let config = RunConfig::parse(text, name.as_ref()).unwrap();
+        assert_eq!(
+            config.data.known_vocab_size().unwrap(),
+            Some(preset.vocab),
+            "{name}"
+        );
+        let Some(Zoo::Llama(found)) = config.model.plain() else {
+            panic!("{name}");
+        };
+        // Sizes that follow from other sizes are left out of the files.
+        let found = LlamaConfig {
+            n_kv_head: Some(found.n_kv_head()),
+            head_dim: Some(found.head_dim()),
+            ..found.clone()
+        };
+        assert_eq!(found, preset.config, "{name}");
+        presets += 1;
+    }
+    // nanochat of 2026 has its own test.
+    let others = ["smoke", "bench", "-2026"];
+    let named = |(name, _): &(String, &str)| {
+        name.starts_with("llama/") && !others.iter().any(|other| name.contains(other))
+    };
+    assert_eq!(builtin::run_files().filter(named).count(), presets);
+}
+
+#[test]
+fn nanochat_of_2026_has_as_many_parameters_as_published() {
+    let path = Path::new("llama/nanochat-d12-2026");
+    let d12 = RunConfig::parse(builtin::run_file(path).unwrap(), path).unwrap();
+    for (n, expected) in [
+        (12, 286_261_730),
+        (20, 896_533_746),
+        (24, 1_384_122_122),
+        (26, 1_681_786_938),
+    ] {
+        // The width is 64 N, rounded up to whole heads of 128 features.
+        let heads = (64 * n as usize).div_ceil(128);
+        let sizes = [
+            format!("model.layers.0.n_layer={n}"),
+            format!("model.layers.0.n_head={heads}"),
+            format!("model.layers.0.width={}", 128 * heads),
+            format!("model.layers.0.d_ff={}", 512 * heads),
+        ];
+        let config = d12.clone().set(&sizes).unwrap();
+        config.model.validate().unwrap();
+        assert_eq!(config.model.cost(32_768).params.total(), expected, "d{n}");
     }
 }
 

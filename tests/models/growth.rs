@@ -1,4 +1,4 @@
-//! Models grow from the checkpoint of a smaller model: weights and the optimizer's moments.
+//! Models grow from the checkpoint of a smaller model: their weights and the optimizer's moments.
 
 use std::path::Path;
 
@@ -92,7 +92,7 @@ fn grows(compose: impl Fn(TokenFormerConfig) -> ModelConfig) {
             longer += usize::from(new.len() > old.len());
         }
     }
-    // Keys and values of five Pattentions, two moments each.
+    // The keys and values of five Pattentions grow, with two moments each.
     assert_eq!((old.len(), longer), (new.len(), 20));
 
     // The schedule starts from the beginning, and the appended pairs learn.
@@ -120,7 +120,7 @@ fn a_checkpoint_grows_inside_a_composition() {
 #[test]
 fn a_parameter_that_took_no_part_in_the_loss_starts_anew() {
     let _alone = alone();
-    // With two blocks there is no carry yet, so α never got a gradient.
+    // With two blocks there is no carry yet, so α has never had a gradient.
     let of = ModelConfig::of(small()).recurrent(RecurrentConfig {
         block: 12,
         ..RecurrentConfig::default()
@@ -138,7 +138,7 @@ fn a_parameter_that_took_no_part_in_the_loss_starts_anew() {
         trained.validate().unwrap().loss
     );
 
-    // The config fixes α at another value; the checkpoint's value is kept, and the name of α is returned.
+    // The config fixes α at another value. The checkpoint's value is kept, and the name of α is returned.
     let fixed = ModelConfig::of(small()).recurrent(RecurrentConfig {
         block: 12,
         alpha: Alpha::Fixed(0.25),
@@ -148,7 +148,7 @@ fn a_parameter_that_took_no_part_in_the_loss_starts_anew() {
     let kept = checkpoint::load_weights(&mut fixed, &of, &directory).unwrap();
     assert_eq!(kept, ["block.alpha"]);
 
-    // Without the file, all moments are fresh.
+    // Without the moments file, all moments are fresh.
     std::fs::remove_file(directory.join("optimizer.safetensors")).unwrap();
     let mut fresh = trainer(of.clone());
     checkpoint::load_weights(&mut fresh, &of, &directory).unwrap();
@@ -201,7 +201,7 @@ fn a_gpt2_of_twice_the_width_starts_near_the_loss_of_the_narrow_one() {
     let narrow_config = narrow;
     let narrow = ModelConfig::of(narrow_config.clone());
     checkpoint::load_parameters(&mut widened, &narrow, &directory).unwrap();
-    // The noise of 1 % between copies hardly changes the loss.
+    // Net2Net adds noise of 1 % between copies, which hardly changes the loss.
     let (before, after) = (
         trained.validate().unwrap().loss,
         widened.validate().unwrap().loss,

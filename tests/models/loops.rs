@@ -6,6 +6,7 @@ use residual_zoo::core::recompute::{self, Seeds};
 use residual_zoo::core::{
     Cost, LanguageModel, ModelConfig, NormPlaces, Transfer, Vocabulary, contract, params,
 };
+use residual_zoo::drive::Trial;
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::llama::LlamaConfig;
 use residual_zoo::loops::{Inject, LoopOrder, LoopStart, LoopsConfig, Times, Timestep};
@@ -122,7 +123,7 @@ fn the_core_counts_once_in_parameters_and_each_time_in_flops() {
             ..fixed(4)
         };
         let found = deep(Some(loops));
-        // Three more passes over two layers.
+        // The loops add three passes over two layers.
         assert_eq!(found.forward_flops, plain.forward_flops + 3 * 2 * layer);
         assert_eq!(found.params, plain.params);
     }
@@ -133,14 +134,29 @@ fn the_core_counts_once_in_parameters_and_each_time_in_flops() {
     };
     let adapter = Cost::linear(2 * 48, 48, false);
     let expected = plain.forward_flops + 3 * 5 * layer + 4 * adapter.forward_flops;
-    assert_eq!(deep(Some(drawn)).forward_flops, expected);
+    let found = deep(Some(drawn.clone()));
+    assert_eq!(found.forward_flops, expected);
+    assert_eq!(found.training_flops(), 3 * expected);
+    // The first two of four loops have no backward pass, which costs twice as much as a forward pass.
+    let cut = deep(Some(LoopsConfig {
+        backward: Some(2),
+        ..drawn.clone()
+    }));
+    let cut_part = 2 * 5 * layer + 2 * adapter.forward_flops;
+    assert_eq!((cut.forward_flops, cut.params), (expected, found.params));
+    assert_eq!(cut.training_flops(), 3 * expected - 2 * cut_part);
+    let all = deep(Some(LoopsConfig {
+        backward: Some(9),
+        ..drawn
+    }));
+    assert_eq!(all, found);
 }
 
 fn ids<B: burn::tensor::backend::Backend>() -> Tensor<B, 2, Int> {
     Tensor::from_data([[3, 1, 4, 1, 5, 9, 2, 6]], &Default::default())
 }
 
-/// The logits of `model` with `weights`, if they are given. Returns the weights too.
+/// Returns the logits of `model` with `weights`, or with its own weights if none are given. Also returns the weights.
 fn logits(
     model: &Zoo,
     weights: Option<&residual_zoo::core::Tensors>,
@@ -293,4 +309,34 @@ fn parameters_of_a_loop_have_their_roles() {
     };
     assert!(hidden("block.adapter") && !hidden("block.timestep"));
     assert!(role("block.layers.1.attention.branch.qkv.weight").is_some());
+}
+
+#[test]
+fn copies_for_trials_grow_in_the_core() {
+    let loops = LoopsConfig {
+        prelude: 2,
+        coda: 1,
+        evaluated: Some(50),
+        ..fixed(6)
+    };
+    let of = |n_layer| {
+        Zoo::of(Gpt2Config {
+            n_layer,
+            n_head: 4,
+            width: 48,
+            context: 64,
+            ..Gpt2Config::default()
+        })
+    };
+    let model = of(9).looped(loops.clone());
+    assert_eq!((model.passes(), model.repeats()), (3 + 6 * 6, Some(1)));
+    assert_eq!((of(9).passes(), of(9).repeats()), (9, None));
+    // Caches and FLOPs of a generation follow the number of loops outside training.
+    let read = model.outside_training();
+    assert_eq!(read.passes(), 3 + 50 * 6);
+    assert_eq!(read.cost(37).params, model.cost(37).params);
+    assert!(read.cost(37).forward_flops > 6 * model.cost(37).forward_flops);
+    let trial = Trial::new(&RunConfig::new(model), 37.into()).unwrap();
+    let smallest = trial.smallest().unwrap().model;
+    assert_eq!((smallest.shape().n_layer, smallest.passes()), (4, 3 + 6));
 }

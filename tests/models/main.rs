@@ -1,7 +1,8 @@
-//! The models: costs, compositions, growth, and their form in RON.
+//! Tests the models: costs, compositions, growth, and their form in RON.
 
 #![allow(clippy::unwrap_used)]
 
+mod attend;
 mod compositions;
 mod config_page;
 mod costs;

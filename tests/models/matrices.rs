@@ -10,8 +10,8 @@ use residual_zoo::core::{ImageSize, Matrices, Vocabulary};
 use residual_zoo::resnet::BlockKind;
 use residual_zoo_testing::zoo;
 
-/// `[count, d_in, d_out]` of the parameters in the first layer of `model` that have hidden matrices, by name. The table
-/// of patches, of ids and the unembedding have none.
+/// Returns `[count, d_in, d_out]` of the hidden matrices in the first layer of `model`, by parameter name. The tables
+/// of patches and of ids, and the unembedding, have none.
 fn matrices(model: &Zoo, vocabulary: Vocabulary) -> BTreeMap<String, [usize; 3]> {
     let model = model
         .build::<Flex>(vocabulary, &Default::default())
@@ -38,7 +38,7 @@ fn expect(model: &Zoo, expected: &[(&str, [usize; 3])]) {
 }
 
 const GPT2: [(&str, [usize; 3]); 4] = [
-    // Queries, keys and values are three matrices, although one parameter has them.
+    // Queries, keys and values are three matrices, although one parameter holds them.
     ("attention.qkv.weight", [3, 48, 48]),
     ("attention.proj.weight", [1, 48, 48]),
     ("feed_forward.fc.weight", [1, 48, 192]),
@@ -72,7 +72,7 @@ fn the_maps_of_every_architecture_are_hidden_matrices() {
             ("feed_forward.proj.weight", [1, 52, 48]),
         ],
     );
-    // r reads rows of the matrix of the stream by D_k keys, and w writes them.
+    // r reads rows of the stream matrix with D_k keys, and w writes them.
     expect(
         &zoo::rmt(),
         &[
@@ -98,7 +98,8 @@ fn the_maps_of_every_architecture_are_hidden_matrices() {
         .collect();
     expected.extend(pairs("feed_forward.ffn", 51));
     expect(&zoo::tokenformer(), &expected);
-    // The corrections B · A of keys `[n, width]` have the layout of the keys, and those of values that of the values.
+    // The corrections B · A of keys `[n, width]` have the layout of the keys. The corrections of values have the layout
+    // of the values.
     let mut low_rank = zoo::tokenformer();
     for layer in &mut low_rank.layers {
         if let residual_zoo::Zoo::TokenFormer(config) = layer {
@@ -113,7 +114,7 @@ fn the_maps_of_every_architecture_are_hidden_matrices() {
     assert_eq!(of("values_a"), [1, 4, 48]);
 }
 
-/// The injection of a depth loop is a matrix, and its vectors of loops are a table.
+/// The injection of a depth loop is a matrix, and the loop vectors are a table.
 #[test]
 fn the_injection_of_a_loop_is_a_hidden_matrix() {
     let (mut injections, mut tables) = (0, 0);
@@ -163,7 +164,8 @@ fn filters_and_connections_have_no_hidden_matrices() {
     );
 }
 
-/// A kernel is one matrix from the patches that it reads to its channels. The first map of pixels is no hidden one.
+/// A kernel is one matrix from the patches that the kernel reads to its channels. The first map of pixels is not a
+/// hidden matrix.
 #[test]
 fn kernels_of_convolutions_are_matrices_and_maps_of_pixels_are_not() {
     let image = ImageSize {

@@ -1,4 +1,4 @@
-//! μP: the parameters with learning rates of their own, and the coordinate check (Yang et al. 2022, Appendix D.1).
+//! μP: the parameters that have their own learning rates, and the coordinate check (Yang et al. 2022, Appendix D.1).
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
@@ -17,7 +17,7 @@ use residual_zoo::runs::{MinLearningRate, RunConfig, TrainConfig};
 use residual_zoo::tokenformer::{TokenFormerBase, TokenFormerConfig};
 use residual_zoo::train::Trainer;
 
-/// μP of a model with this base.
+/// Returns the settings of μP with this base.
 fn mup<S>(base: S) -> Mup<S> {
     Mup {
         base,
@@ -28,7 +28,7 @@ fn mup<S>(base: S) -> Mup<S> {
     }
 }
 
-/// A model that is `m` times as wide as the smallest, which is the base of μP if it is on.
+/// Returns a model that is `m` times as wide as the smallest. If μP is on, the smallest model is its base.
 fn gpt2(m: usize, is_mup: bool) -> Gpt2Config {
     let base = Gpt2Base {
         width: 64,
@@ -47,7 +47,7 @@ fn gpt2(m: usize, is_mup: bool) -> Gpt2Config {
     }
 }
 
-/// An RMT; `m` is a square.
+/// Returns an RMT. `m` must be a square.
 fn rmt(m: usize, is_mup: bool) -> RmtConfig {
     let root = m.isqrt();
     let base = RmtBase {
@@ -85,7 +85,7 @@ fn tokenformer(m: usize, is_mup: bool) -> TokenFormerConfig {
     }
 }
 
-/// The names and roles of the parameters of a model.
+/// Returns the names and roles of a model's parameters.
 fn roles<A: Architecture>(config: &A) -> Vec<(String, Role)> {
     let model = config.build::<Flex>(11, &Default::default()).unwrap();
     let list = params::list::<Flex, _>(&model).into_iter();
@@ -108,7 +108,7 @@ fn hidden_weights_are_slower_in_wider_models_and_nothing_else_is() {
         assert_eq!(tokenformer(2, false).rate(&name), 1.0, "{name}");
     }
     for (name, role) in roles(&rmt(4, true)) {
-        // W_1 and W_2 read four times as many features, keys twice as many.
+        // W_1 and W_2 read four times as many features, and keys read twice as many.
         let expected = match name.rsplit('.').next() {
             Some("w_1" | "w_2") => 0.25,
             _ if role == Role::Weight || name.ends_with(".key") => 0.5,
@@ -122,7 +122,7 @@ fn hidden_weights_are_slower_in_wider_models_and_nothing_else_is() {
 #[test]
 fn a_composition_has_the_rates_of_its_layers() {
     use residual_zoo::{ModelConfig as Zoo, laurel::LaurelConfig};
-    // With 256 features each, so that both can be layers of one model.
+    // Both models have 256 features, so that both can be layers of one model.
     let other = RmtConfig {
         n_layer: 2,
         d_k: 16,
@@ -154,11 +154,11 @@ fn a_composition_has_the_rates_of_its_layers() {
         assert_eq!(rate, expected, "{}", p.name);
         seen += 1;
     }
-    // A and B of two connections, and one parameter of each layer.
+    // A and B of two connections, and one parameter in each layer.
     assert_eq!(seen, 6);
 }
 
-/// The parts of a model, under the names that they have in the model.
+/// The parts of a model, under their names in the model.
 #[derive(Module, Debug)]
 struct Probe<B: Backend, E, R> {
     embeddings: E,
@@ -172,7 +172,7 @@ struct Layers<B: Backend, R> {
 }
 
 impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Probe<B, E, R> {
-    /// The stream before and after every layer, then the logits.
+    /// Returns the stream before and after every layer, then the logits.
     fn coordinates(&self, ids: Tensor<B, 2, Int>) -> Vec<Tensor<B, 3>> {
         let mut stream = Stream::new(self.embeddings.embed(ids, &Seen::default()));
         let mut found = vec![stream.x.clone()];
@@ -187,7 +187,7 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Probe<B, E, R> {
 
 const STEPS: usize = 4;
 
-/// The root mean square of the change of every coordinate in a few steps at a constant learning rate.
+/// Returns the root mean square of the change of every coordinate, after a few steps at a constant learning rate.
 fn changes<A: Architecture>(config: A, seed: u64) -> Vec<f64> {
     let run = RunConfig {
         model: PlainModel(config.clone()),
@@ -242,9 +242,9 @@ fn corpus_vocabulary(corpus: &Corpus) -> residual_zoo::core::Vocabulary {
     residual_zoo::runs::vocabulary(corpus)
 }
 
-/// The exponents of the width with which the coordinates change, from the smallest model to one that is 16 times as
-/// wide. They are means over three seeds, because the initial weights are random, and other tests of this process draw
-/// from the same generator.
+/// Returns the exponents of the width with which the coordinates change, from the smallest model to a model that is 16
+/// times as wide. The exponents are means over three seeds, because the initial weights are random, and other tests of
+/// this process draw from the same generator.
 fn exponents<A: Architecture>(model: impl Fn(usize) -> A) -> Vec<f64> {
     let _alone = alone();
     let exponents = [1, 2, 3].map(|seed| {
@@ -267,8 +267,8 @@ fn exponents<A: Architecture>(model: impl Fn(usize) -> A) -> Vec<f64> {
 
 fn check(name: &str, with: Vec<f64>, without: Vec<f64>) {
     println!("{name}: {with:.2?} with, {without:.2?} without");
-    // A wrong power of the width in an initialisation, learning rate or multiplier is wrong by at least a square root:
-    // an exponent of ½.
+    // A wrong power of the width in an initialisation, learning rate or multiplier is wrong by at least a square root,
+    // which is an exponent of ½.
     for exponent in &with {
         assert!(exponent.abs() < 0.25, "{name}, with: {with:?}");
     }

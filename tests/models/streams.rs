@@ -10,9 +10,14 @@ use residual_zoo::core::{ImageSize, LanguageModel, ModelConfig, Vocabulary, para
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::streams::{
     AttentionResidualConfig, DeepNormConfig, DenseConfig, DepthLstmConfig, HyperConfig,
-    InitialMixConfig, IterativeConfig, MhcConfig, MhcForm, MhcStart, NormPlace, RootN,
-    SelfDependencyConfig, TreeConfig,
+    InitialMixConfig, InitialMixStart, IterativeConfig, LimeConfig, LimeStart, MhcConfig, MhcForm,
+    MhcStart, NormPlace, RootN, SelfDependencyConfig, TreeConfig, ValueGate, ValueGatedConfig,
 };
+use residual_zoo::streams::{
+    Backout, FracConfig, FractionNorm, MhcResidual, SkipWeight, SkipsConfig, SpeedrunConfig,
+    ValueEmbeddingConfig, ValueTables,
+};
+use residual_zoo::streams::{MuddConfig, MuddWays, PrePost};
 use residual_zoo::{ConnectionConfig, ModelConfig as Zoo};
 use residual_zoo_testing::pass::run;
 use residual_zoo_testing::root;
@@ -26,7 +31,7 @@ fn weights(of: &Zoo) -> Named {
     params::export(&of.build::<Flex>(37, &Default::default()).unwrap())
 }
 
-/// The logits of `model` with the weights of the model that it contains.
+/// Returns the logits of `model`, with the weights `inside` of the model that it contains.
 fn logits(model: &Zoo, inside: &Named) -> Vec<f64> {
     let device = Default::default();
     let model = model.build::<Flex>(37, &device).unwrap();
@@ -60,8 +65,66 @@ fn what_starts_as_the_plain_residual_equals_it() {
         block: 2,
         ..AttentionResidualConfig::default()
     };
-    // The ε of norms does not scale with the stream. Initial streams are small, so its effect is visible.
-    let starts: [(ConnectionConfig, bool, f64); 7] = [
+    let variant = |residual| MhcConfig {
+        residual,
+        ..identity.clone()
+    };
+    let variants = [
+        MhcResidual::Identity,
+        MhcResidual::Permutations,
+        MhcResidual::Kronecker(vec![2, 2]),
+    ]
+    .map(variant);
+    let frac = FracConfig {
+        m: 3,
+        norm: FractionNorm::Layer,
+        ..FracConfig::default()
+    };
+    let no_skips = SkipsConfig {
+        unet: Some(SkipWeight::Raw),
+        unet_start: Some(0.0),
+        backout_start: 0.0,
+        ..SkipsConfig::default()
+    };
+    let no_backout = SkipsConfig {
+        backout: Some(Backout::Middle),
+        ..no_skips.clone()
+    };
+    // In these forms, the norms of sublayers have the same names as in the plain model.
+    let mudd = |ways| MuddConfig {
+        own_norms: false,
+        ways,
+        ..MuddConfig::default()
+    };
+    let four = mudd(MuddWays::default());
+    let one = mudd(MuddWays::One);
+    let pre_post = |form| MuddConfig {
+        pre_post: Some(form),
+        ..four.clone()
+    };
+    let [paper, of_code] = [PrePost::Paper, PrePost::Code].map(pre_post);
+    // The ε of norms does not scale with the stream. Initial streams are small, so the effect of ε is visible.
+    let gated = ValueGatedConfig {
+        gate: ValueGate::Tanh,
+        start: 0.0,
+        ..ValueGatedConfig::default()
+    };
+    let lime = LimeConfig {
+        start: LimeStart::Identity,
+    };
+    let starts: [(ConnectionConfig, bool, f64); 20] = [
+        (FracConfig::default().into(), false, 0.0),
+        (frac.into(), false, 0.0),
+        (no_skips.into(), true, 0.0),
+        (no_backout.into(), false, 0.0),
+        (variants[0].clone().into(), false, 2e-3),
+        (variants[1].clone().into(), false, 2e-3),
+        (variants[2].clone().into(), false, 2e-3),
+        (one.into(), false, 0.0),
+        // With three inputs, q, k and v are three products, whose sums can have another order.
+        (four.clone().into(), false, 1e-5),
+        (paper.into(), false, 1e-5),
+        (of_code.into(), false, 1e-5),
         (InitialMixConfig::default().into(), true, 0.0),
         (DenseConfig::default().into(), true, 0.0),
         (HyperConfig::default().into(), false, 2e-3),
@@ -69,6 +132,8 @@ fn what_starts_as_the_plain_residual_equals_it() {
         (code.into(), false, 2e-3),
         (AttentionResidualConfig::default().into(), false, 2e-2),
         (block.into(), false, 2e-2),
+        (gated.into(), false, 1e-5),
+        (lime.into(), false, 1e-5),
     ];
     for of in [gpt2(), rmt(), tokenformer()] {
         let weights = weights(&of);
@@ -91,7 +156,65 @@ fn what_starts_as_the_plain_residual_equals_it() {
     }
 }
 
-/// Checks that logits equal the plain model's, up to the ε of norms.
+#[test]
+fn a_trick_of_the_speedruns_alone_is_the_connection_of_its_own_file() {
+    let none = SpeedrunConfig {
+        smear: None,
+        mix: None,
+        values: None,
+        backout: None,
+        ..SpeedrunConfig::default()
+    };
+    let mix = SpeedrunConfig {
+        mix: Some(InitialMixStart::Nanochat),
+        ..none.clone()
+    };
+    let initial_mix = InitialMixConfig {
+        start: InitialMixStart::Nanochat,
+    };
+    let skips = SpeedrunConfig {
+        unet: Some(SkipWeight::Sigmoid),
+        backout: Some(Backout::Layer(0)),
+        ..none.clone()
+    };
+    let unet_and_backout = SkipsConfig {
+        unet: Some(SkipWeight::Sigmoid),
+        backout: Some(Backout::Layer(0)),
+        ..SkipsConfig::default()
+    };
+    let embedding = ValueEmbeddingConfig {
+        tables: ValueTables::Layers(vec![Some(0), Some(0)]),
+        ..ValueEmbeddingConfig::default()
+    };
+    let values = SpeedrunConfig {
+        values: Some(embedding.clone()),
+        ..none
+    };
+    for (trick, part, own) in [
+        (mix, "mix", gpt2().per_layer(initial_mix)),
+        (skips, "skips", gpt2().per_layer(unet_and_backout)),
+        (values, "values", gpt2().per_sublayer(embedding)),
+    ] {
+        let of_own = weights(&own);
+        let named = of_own.clone().into_iter().map(|(name, tensor)| {
+            let name = match part {
+                "values" => name.replace(".connection.", ".connection.values."),
+                part => name
+                    .replace(".connection.", &format!(".attention.connection.{part}."))
+                    .replace(".branch.block.", "."),
+            };
+            (name.replace("ends.lambda", "ends.backout.lambda"), tensor)
+        });
+        let named: Named = named.collect();
+        let model = gpt2().per_sublayer(trick);
+        assert!(named.keys().eq(weights(&model).keys()), "{part}");
+        let [expected, found] = [logits(&own, &of_own), logits(&model, &named)];
+        let error = expected.iter().zip(&found).map(|(a, b)| (a - b).abs());
+        assert!(error.fold(0.0, f64::max) < 1e-6, "{part}");
+    }
+}
+
+/// Checks that logits equal the plain model's logits, up to the ε of norms.
 fn assert_plain(expected: &[f64], found: &[f64]) {
     let pairs = expected.iter().zip(found);
     let error = pairs.fold(0.0, |max: f64, (a, b)| max.max((a - b).abs()));
@@ -163,9 +286,20 @@ fn the_streams_of_a_new_model_have_different_gradients() {
         start: MhcStart::Identity(-8.0),
         ..code.clone()
     };
-    // The part of f's output that each of the four streams gets: B, and b_post, which follows b_pre. The gradients
-    // differ by at least this share of the largest one. Xavier's P makes pre and post differ by about 1 %.
-    let connections: [(ConnectionConfig, &str, usize, f64); 5] = [
+    let krom = MhcConfig {
+        residual: MhcResidual::Kronecker(vec![2, 2]),
+        ..MhcConfig::default()
+    };
+    let one_stream = MhcConfig {
+        start: MhcStart::OneStream,
+        ..krom.clone()
+    };
+    // The checked parameters are the parts of f's output that the four streams get: B, and b_post, which follows b_pre.
+    // Their gradients differ by at least this share of the largest gradient. Xavier's P makes pre and post differ by
+    // about 1 %.
+    let connections: [(ConnectionConfig, &str, usize, f64); 7] = [
+        (krom.into(), "read.base", 4, 0.002),
+        (one_stream.into(), "read.base", 4, 0.05),
         (HyperConfig::default().into(), "beta", 0, 0.05),
         (identity.into(), "read.base", 4, 0.05),
         (identity_code.into(), "read.base", 4, 0.05),
@@ -250,7 +384,7 @@ fn initial_weights_have_the_factors_of_the_design() {
         };
         ratios(of.clone().per_sublayer(config))
     };
-    // √4 = 2.
+    // The outputs are divided or multiplied by √4 = 2.
     close(hyper(RootN::Divide), [1.0, 1.0, 0.5, 1.0, 0.5]);
     close(hyper(RootN::Multiply), [1.0, 1.0, 2.0, 1.0, 2.0]);
     close(hyper(RootN::Omit), [1.0; 5]);
@@ -279,7 +413,43 @@ fn configs_of_earlier_versions_keep_their_initial_values() {
     }
 }
 
-/// The model of RMT's Table 10: 12 layers of width 768, an unembedding of its own, 512 positions, no biases.
+/// If the RON text omits a field, the field has its default, and is omitted again when the config is written.
+#[test]
+fn runs_of_mhc_keep_their_text() {
+    let text = "(model: Composed(layers: [Gpt2()], connection: PerSublayer(Mhc())))";
+    let plain: residual_zoo::RunConfig =
+        residual_zoo::RunConfig::parse(text, Path::new("model.ron")).unwrap();
+    let is_as_before = |config: &residual_zoo::RunConfig| {
+        let texts = [config.to_ron(), serde_json::to_string(config).unwrap()];
+        texts
+            .iter()
+            .all(|text| !text.contains("residual") && !text.contains("transposed"))
+    };
+    assert!(is_as_before(&plain));
+    let set = |field: &str| {
+        let config = plain.clone().set(&[format!("model.connection.{field}")]);
+        config.unwrap()
+    };
+    for default in ["residual=Sinkhorn", "transposed=false", "residual=None"] {
+        assert!(is_as_before(&set(default)), "{default}");
+        assert_eq!(set(default).to_hashed_text(), plain.to_hashed_text());
+    }
+    for other in [
+        "residual=Identity",
+        "residual=Permutations",
+        "residual=Chosen([[0, 1, 2, 3], [1, 2, 3, 0]])",
+        "residual=Kronecker([2, 2])",
+        "transposed=true",
+    ] {
+        let config = set(other);
+        assert!(!is_as_before(&config), "{other}");
+        let again = residual_zoo::RunConfig::parse(&config.to_ron(), Path::new("again.ron"));
+        assert_eq!(again.unwrap().to_ron(), config.to_ron());
+    }
+}
+
+/// Counts the parameters of the model in RMT's Table 10: 12 layers of width 768, a separate unembedding, 512 positions,
+/// no biases.
 fn table_10(connection: Option<(ConnectionConfig, bool)>) -> usize {
     let base = Zoo::of(Gpt2Config {
         bias: false,
@@ -337,7 +507,7 @@ fn no_published_width_gives_table_10s_hierarchical_aggregation() {
         near(tree(width), of_tree);
         near(iterative(width), of_iterative);
     }
-    // The paper prints 165M. Only unpublished widths give it.
+    // The paper prints 165M, which only unpublished widths give.
     near(tree(128), 164.8);
     near(iterative(96), 165.0);
 }

@@ -99,7 +99,7 @@ fn laurel_adds_the_counted_parameters_to_a_resnet() {
     assert_eq!(small(LaurelConfig::rw_lr_pa(3, 2)), 2_061);
 }
 
-/// Running statistics of a skipped step do not move, and several micro-batches move them one after the other.
+/// A skipped step does not move the running statistics. Several micro-batches move them one after the other.
 #[test]
 fn running_statistics_move_with_good_steps() {
     const MEAN: &str = "embeddings.stem.norm.running_mean";
@@ -123,7 +123,7 @@ fn running_statistics_move_with_good_steps() {
     let skipped = Tensor::from_floats([f32::NAN], &Default::default());
     trainer.update(skipped, GradientsParams::new(), both);
     assert_eq!(mean(&trainer), [0.0; 4]);
-    // The stem is the first module with statistics, and its mean is the first of two.
+    // The stem is the first module with statistics, and its mean is the first of its two statistics.
     let [first, second] = [0, 1].map(|micro| -> Vec<f32> {
         let statistics = noted(&trainer, micro);
         statistics[0].value.to_data().iter().collect()
@@ -135,7 +135,7 @@ fn running_statistics_move_with_good_steps() {
     }
 }
 
-/// Small images: each product is counted by hand.
+/// The images are small, so that each product can be counted by hand.
 #[test]
 fn the_flops_are_those_of_an_image() {
     let layers = Gpt2Config {
@@ -265,7 +265,7 @@ fn a_model_on_patches_is_read_as_it_is_written() {
     );
 }
 
-/// Without a causal mask, the order of the patches matters only by their positions.
+/// Without a causal mask, the order of the patches matters only through their positions.
 #[test]
 fn without_positions_the_class_does_not_depend_on_the_order_of_the_patches() {
     use residual_zoo::core::LanguageModel;

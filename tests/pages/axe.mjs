@@ -15,7 +15,7 @@ const require = createRequire(resolve(modules, "package.json"));
 const { chromium } = require("playwright-core");
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 
-// What is wrong with the page, a line each.
+// Returns the problems of the page, one per line.
 async function problems(page, width) {
   await page.evaluate(axe);
   const { violations } = await page.evaluate(() => globalThis.axe.run());

@@ -1,5 +1,5 @@
-//! The errors of the examples are one line with the cause and the remedy. The exit code is 2 if the user's input is at
-//! fault, and 1 if the machine is. No data are lost.
+//! Each test gives a one-line error with the cause and the remedy. The exit code is 2 if the user's input is at fault,
+//! and 1 if the machine is. No data are lost.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use residual_zoo_testing::program::{SMOKE, Scratch, fails, ok, run, smoke, text,
 #[test]
 fn compare_deletes_nothing_but_a_comparison() {
     let scratch = Scratch::new();
-    // A directory of runs. One of them has the name of a model.
+    // A directory of runs is not a comparison. One of its runs has the name of a model.
     ok(&mut smoke(&scratch.path("runs/gpt2")));
     let runs = scratch.path("runs");
     fails(
@@ -20,7 +20,7 @@ fn compare_deletes_nothing_but_a_comparison() {
     );
     assert!(runs.join("gpt2/config.ron").is_file());
 
-    // A comparison whose next run cannot start.
+    // The next run of this comparison cannot start.
     let directory = scratch.path("compare");
     let compare = |assignment: &str| {
         let mut command = zoo("compare");
@@ -147,7 +147,7 @@ fn sizes_beyond_any_machine_are_named_at_once() {
         );
         fails(&mut set(&format!("{field}={size}")), 2, &[&says]);
     }
-    // Each size is possible, but not all of them together.
+    // Each size alone is possible, but not both together.
     let mut all = set("model.n_layer=16777216");
     all.args(["--set", "model.width=16777216"]);
     fails(
@@ -195,7 +195,7 @@ fn what_is_no_config_is_named() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("must be a number above 0"), "{text}");
-    // A line break in a path does not make a second line.
+    // A line break in a path does not make a second line in the error.
     let mut broken = smoke(&scratch.path("run"));
     broken.args(["--set", "data.source=Path(\"a\\nb\")"]);
     fails(&mut broken, 2, &["a\\nb", "does not exist"]);
@@ -433,7 +433,7 @@ fn a_prompt_the_model_cannot_take_is_named() {
 
 #[test]
 fn a_directory_that_cannot_be_written_is_named() {
-    // A place where not even root can write.
+    // Not even root can write to this place.
     fails(
         &mut smoke("/proc/residual-zoo".as_ref()),
         2,
@@ -444,8 +444,8 @@ fn a_directory_that_cannot_be_written_is_named() {
     fails(&mut smoke(&file), 2, &["already exists"]);
 }
 
-/// Writes to a file system of 64 KiB in a separate mount namespace. If mounts are not allowed, a limit on the size of
-/// files makes writes fail in the same way.
+/// Writes to a file system of 64 KiB in a separate mount namespace. If mounts are not allowed, a file-size limit makes
+/// writes fail in the same way.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_named() {

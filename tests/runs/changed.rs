@@ -1,5 +1,5 @@
-//! Other programs change the files of a run, while it trains or between two starts. Rows are
-//! neither repeated nor lost without a report, and nothing is written outside the run.
+//! Other programs change the files of a run, while it trains or between two starts. No row is repeated. If rows are
+//! lost, the run reports the loss. Nothing is written outside the run.
 
 mod files;
 
@@ -16,12 +16,12 @@ use residual_zoo_testing::runs::{
 };
 use residual_zoo_testing::terminal::wait;
 
-/// A run that logs every step, saves every `every` steps, and does not end by itself.
+/// Returns a command for a run that logs every step, saves every `every` steps, and does not end by itself.
 fn endless(directory: &Path, every: usize) -> Command {
     of_steps(100_000_000, directory, every)
 }
 
-/// A run of `steps` steps that logs every step, and saves every `every` steps.
+/// Returns a command for a run of `steps` steps that logs every step, and saves every `every` steps.
 fn of_steps(steps: usize, directory: &Path, every: usize) -> Command {
     let mut command = zoo("train");
     command.arg("gpt2/smoke").arg("--run").arg(directory);
@@ -39,7 +39,7 @@ fn of_steps(steps: usize, directory: &Path, every: usize) -> Command {
     command
 }
 
-/// The steps of the lines in the metrics, including repeated rows.
+/// Returns the step of each line in the metrics, including repeated rows.
 fn steps(run: &Path) -> Vec<usize> {
     let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
     let lines = text.lines().filter_map(|line| {
@@ -49,20 +49,20 @@ fn steps(run: &Path) -> Vec<usize> {
     lines.map(|step| step as usize).collect()
 }
 
-/// Continues a run up to step `steps`. Returns its output.
+/// Continues a run up to step `steps`. Returns the output.
 fn go_on(run: &Path, steps: usize) -> String {
     let steps = format!("train.steps={steps}");
     ok(resume(run).args(["--allow-config-change", "--set", &steps]))
 }
 
-/// Waits until a run has logged `more` steps.
+/// Waits until a run has logged `more` further steps.
 fn wait_for(run: &Path, more: usize) {
     let last = |run: &Path| steps(run).last().copied().unwrap_or(0);
     let before = last(run);
     assert!(wait(|| (last(run) >= before + more).then_some(())).is_some());
 }
 
-/// Stops a run with `signal`. Returns its output.
+/// Stops a run with the signal `name`. Returns the output.
 fn stop(child: Child, name: &str) -> String {
     signal(&child, name);
     let output = end(child);
@@ -112,7 +112,7 @@ fn rows_that_are_lost_while_a_run_trains_are_reported_and_written_again() {
         let run = scratch.path("run");
         let child = start(&mut endless(&run, 20));
         wait_for(&run, 30);
-        // A run that goes on in the middle of a change would report it twice.
+        // If the run continued in the middle of the change, it would report the change twice.
         signal(&child, "-STOP");
         harm(&run.join("metrics.jsonl"));
         signal(&child, "-CONT");
@@ -129,7 +129,8 @@ fn rows_that_are_lost_while_a_run_trains_are_reported_and_written_again() {
             "{what}: {shown}"
         );
         assert_whole(&run);
-        // The rows that were written again are the rows that the checkpoint has seen.
+        // The rows that were written again are the rows that the checkpoint has seen, so the next start reports no
+        // change.
         let steps = steps(&run).len() + 5;
         let shown = go_on(&run, steps);
         assert!(!shown.contains("metrics.jsonl"), "{what}: {shown}");
@@ -200,7 +201,7 @@ fn a_killed_run_repeats_no_row_whatever_its_log_has_lost() {
             shown.contains("metrics.jsonl has lost") || shown.contains("metrics.jsonl was changed"),
             "{what}: {shown}"
         );
-        // The rows that were left until the checkpoint, and every step after it, each once.
+        // The metrics have the rows that were left up to the checkpoint, and every step after it once.
         let expected: Vec<usize> = left.into_iter().chain(newest + 1..=steps_now).collect();
         assert_eq!(steps(&run), expected, "{what}");
         ok(zoo("plot")
@@ -226,7 +227,7 @@ fn a_stopped_run_repeats_no_row_of_a_log_that_was_changed() {
         let log = run.join("metrics.jsonl");
         let mut text = fs::read_to_string(&log).unwrap();
         let last = text.lines().last().unwrap().to_owned();
-        // As in a copy of the run that has trained further.
+        // The log looks like the log of a copy of the run that has trained further.
         for step in *steps(&run).last().unwrap()..newest + 3 {
             let row = last.replacen(
                 &format!("\"step\":{}", steps(&run).last().unwrap()),
@@ -348,7 +349,7 @@ fn rows_that_were_lost_between_two_starts_are_never_forgotten() {
         text_of_errors(&mut plot)
     };
     assert!(plotted(&run).contains("metrics.jsonl has lost"));
-    // A directory that looks like a checkpoint does not hide that rows were lost.
+    // A directory that looks like a checkpoint does not hide the loss of rows.
     let other = scratch.path("other");
     ok(&mut train(&config(&scratch, MODELS[0].1), &other));
     assert!(!plotted(&other).contains("metrics.jsonl"));
@@ -375,7 +376,7 @@ fn a_file_in_other_words_is_written_again_once() {
         },
         "-TERM",
     );
-    // As another version of the program writes the tokenizer.
+    // Writes the tokenizer as another version of the program would.
     let path = run.join("tokenizer.json");
     let tokenizer: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
@@ -402,7 +403,7 @@ fn samples_are_not_repeated_by_a_log_that_was_changed() {
     let (straight, run) = (scratch.path("straight"), scratch.path("run"));
     ok(&mut train(&file, &straight));
     ok(&mut train(&file, &run));
-    // As if the run had been killed after its last sample, with another first line.
+    // The run looks as if it had been killed after its last sample. The first line of the samples differs.
     let newest = checkpoint::newest(&run).unwrap().path;
     fs::remove_dir_all(newest).unwrap();
     let log = run.join("samples.txt");

@@ -1,4 +1,4 @@
-//! Any change of a checkpoint's files is detected, and the checkpoint is passed over.
+//! Any change to a checkpoint's files is detected, and the checkpoint is passed over.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const FILES: [&str; 4] = [
     "state.json",
 ];
 
-/// A run of a tiny model with checkpoints at these steps.
+/// Trains a tiny model in `directory`. Returns the steps of its checkpoints.
 fn trained(directory: &Path, settings: &[&str]) -> Vec<usize> {
     trained_until(None, directory, settings)
 }
@@ -55,7 +55,7 @@ fn steps(run: &Path) -> Vec<usize> {
     steps
 }
 
-/// A run with good checkpoints after 9 and 12 steps, and the newer checkpoint.
+/// Returns a run with good checkpoints at steps 9 and 12, and the newer checkpoint.
 fn two() -> (TempDir, PathBuf, PathBuf) {
     let scratch = tempfile::tempdir().unwrap();
     let run = scratch.path().join("run");
@@ -79,12 +79,12 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
     for name in FILES {
         let path = newer.join(name);
         let good = fs::read(&path).unwrap();
-        // A wrong manifest can also look like a wrong file.
+        // A wrong manifest can look like a damaged file, so only the checkpoint's name is expected.
         let part = match name {
             "manifest.json" => "step-00000012",
             other => other,
         };
-        // Positions over the whole file; the bits of a byte take turns.
+        // The positions are spread over the whole file. The bits of a byte take turns.
         let flips = (0..400).map(|i| (i * good.len() / 400, i % 8));
         for (at, bit) in flips {
             let mut bad = good.clone();
@@ -201,7 +201,7 @@ fn checkpoints_of_stops_are_not_kept_for_ever() {
     );
 }
 
-/// The settings of a run whose loss is lowest before its end, with this number of kept checkpoints.
+/// Returns the settings of a run that keeps `keep` checkpoints and whose loss is lowest before its end.
 fn rising(keep: &str) -> [String; 4] {
     [
         &format!("train.keep_checkpoints={keep}"),
@@ -408,7 +408,7 @@ fn the_newest_and_the_best_are_kept() {
     assert_eq!(kept, [best, 12], "{losses:?}");
 }
 
-/// The moments of one optimizer are none of another's, but weights suit every optimizer.
+/// Each optimizer has its own moments, but weights suit every optimizer.
 #[test]
 fn a_run_starts_from_weights_of_another_optimizer_with_fresh_moments() {
     let scratch = Scratch::new();
@@ -444,7 +444,7 @@ fn the_average_of_the_weights_generates_is_evaluated_and_exported() {
         let greedy = ["--tokens", "40", "--temperature", "0"];
         ok(command.arg(run).args(greedy).args(weights))
     };
-    // Scores of one set of weights are not taken for those of the other.
+    // Scores of one set of weights are not reused for the other set.
     let task = scratch.file("task.txt", text(&run, &[]).trim());
     let evaluated = |weights: &str| {
         let mut command = program::outside(&scratch, "evaluate");
@@ -499,7 +499,7 @@ fn the_average_of_the_weights_generates_is_evaluated_and_exported() {
 fn a_budget_of_tokens_replaces_the_steps() {
     let scratch = Scratch::new();
     let run = scratch.path("run");
-    // Two sequences of 16 tokens a step.
+    // A step has two sequences of 16 tokens.
     let train = |tokens: &str| {
         let model = "Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16)";
         let text = format!(

@@ -1,4 +1,4 @@
-//! `--check`: the runs that would be trained, and the errors that would occur.
+//! `--check` reports the runs that would be trained, and the errors that would occur.
 
 use std::fs;
 
@@ -170,7 +170,7 @@ fn missing_data_are_named_with_the_option_that_gives_them() {
             2,
             &["does not exist", says],
         );
-        // A check needs no data, but notes what is missing.
+        // A check needs no data, but notes missing data.
         if command.get_args().next() == Some("experiment".as_ref()) {
             let shown = ok(command.arg("--check"));
             assert_eq!(shown.matches(says).count(), 1, "{shown}");
@@ -218,7 +218,8 @@ fn plan_and_check_name_the_scale_and_plan_notes_passes() {
     );
 }
 
-/// The user can change a path that cannot be used: exit code 2. A full disk, as in `disk.rs`, gives exit code 1.
+/// A path that cannot be used gives exit code 2, because the user can change it. A full disk, as in `disk.rs`, gives
+/// exit code 1.
 #[cfg(unix)]
 #[test]
 fn a_place_that_cannot_be_written_gives_one_exit_code() {

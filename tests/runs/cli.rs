@@ -154,7 +154,7 @@ fn the_memory_of_a_run_that_recomputes_all_layers_as_one_is_estimated() {
     let every = "train.recompute=Every(9223372036854775808)";
     let layers = "Gpt2(n_layer: 4, n_head: 1, width: 8, context: 8)";
     let data = "(source: Synthetic(tokens: 2000))";
-    // A tree needs layers in pairs, and twice this number is zero in 64 bits.
+    // A tree needs layers in pairs, and twice the number in `every` is zero in 64 bits.
     let text = format!(
         "(model: Composed(layers: [{layers}], connection: PerLayer(Tree())), data: {data})"
     );
@@ -162,6 +162,63 @@ fn the_memory_of_a_run_that_recomputes_all_layers_as_one_is_estimated() {
     let file = scratch.file("tree.ron", text);
     let shown = ok(zoo("describe").arg(file).args(["--memory", "--set", every]));
     assert!(shown.contains("MiB"), "{shown}");
+}
+
+#[test]
+fn the_memory_of_a_depth_loop_grows_with_its_core_alone() {
+    let layers = "Gpt2(n_layer: 8, n_head: 4, width: 64, context: 64)";
+    let loops = "(prelude: 2, coda: 2, times: Fixed(8))";
+    let text = format!(
+        "(model: Composed(layers: [{layers}], loops: {loops}), data: (source: Synthetic(tokens: 20000)), \
+         train: (batch: 16))"
+    );
+    let scratch = Scratch::new();
+    let (file, json) = (scratch.file("loop.ron", text), scratch.path("bench.json"));
+    let shown = ok(zoo("describe").arg(&file).arg("--memory"));
+    let line = shown.lines().find(|line| line.starts_with("memory of"));
+    let (_, estimated) = line.unwrap().split_once("about ").unwrap();
+    let estimated = estimated.strip_suffix(" MiB").unwrap().parse::<f64>();
+    let mut bench = zoo("bench");
+    bench
+        .arg(&file)
+        .args(["--warmup", "1", "--steps", "1", "--json"]);
+    ok(bench.arg(&json));
+    let found: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let measured = found[0]["peak_memory"].as_f64().unwrap() / f64::from(1 << 20);
+    let share = estimated.unwrap() / measured;
+    assert!((0.8..1.2).contains(&share), "{share} of {measured} MiB");
+}
+
+#[test]
+fn a_bench_of_connections_compares_each_with_the_plain_residual() {
+    let mut bench = zoo("bench");
+    bench.args([
+        "gpt2/smoke",
+        "--connections",
+        "--warmup",
+        "0",
+        "--steps",
+        "1",
+    ]);
+    let shown = ok(&mut bench);
+    let (_, ratios) = shown.split_once("× plain").unwrap();
+    let line = |name: &str| {
+        let found = ratios
+            .lines()
+            .find(|line| line.trim_start().starts_with(name));
+        let words = found.unwrap_or_else(|| panic!("no {name} in {shown}"));
+        words
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(line("None")[2..], ["1.00", "1.00", "1.00"]);
+    let parameters = line("Highway")[2].parse::<f64>().unwrap();
+    assert!(parameters > 1.0, "{shown}");
+    let mut two = zoo("bench");
+    two.args(["gpt2/smoke", "rmt/bench", "--connections"]);
+    fails(&mut two, 2, &["--connections", "one run file"]);
 }
 
 #[cfg(not(feature = "mpi"))]
@@ -230,7 +287,7 @@ fn interrupted_by(name: &str) {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    // The line of a step has its speed.
+    // The line of a step contains the speed.
     let trains = |line: &String| line.contains("tok/s");
     let mut head = lines.by_ref().map(Result::unwrap).take(200);
     assert!(head.any(|line| trains(&line)));
@@ -242,7 +299,7 @@ fn interrupted_by(name: &str) {
         "{rest:?}"
     );
 
-    // The current step is saved, and its row is written when the run continues.
+    // The current step is saved. Its row is written when the run continues.
     let last = run_dir::read_metrics(&directory).unwrap().pop().unwrap();
     let newest = checkpoint::newest(&directory).unwrap().path;
     assert!(newest >= checkpoint::directory(&directory, last.step));
@@ -354,7 +411,7 @@ fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
             "model was TokenFormer(…), now Gpt2(…)",
         ],
     );
-    // Errors in the config of the first run name its file, even if the config is only read.
+    // An error in the config of the first run names that config file, even if the config is only read.
     let config = scratch.path("tau").join("config.ron");
     let broken = fs::read_to_string(&config).unwrap();
     fs::write(&config, broken.replace("n_head: 2", "n_head: 3")).unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use residual_zoo::builtin;
 use residual_zoo_testing::program::{Scratch, fails, ok, outside, smoke, zoo};
 
-/// The value of a line that `describe` prints.
+/// Returns the value in a line that `describe` prints.
 pub fn described(shown: &str, name: &str) -> String {
     let line = shown
         .lines()
@@ -14,7 +14,7 @@ pub fn described(shown: &str, name: &str) -> String {
     value[name.len()..].trim().to_owned()
 }
 
-/// The vocabulary and the number of parameters that `plan` prints for the run `name`.
+/// Returns the vocabulary and the number of parameters that `plan` prints for the run `name`.
 fn planned(shown: &str, name: &str) -> [String; 2] {
     let row = shown
         .lines()
@@ -87,7 +87,7 @@ fn run_files_have_the_sizes_that_they_say() {
     }
 }
 
-/// The run files whose comment states a number of parameters, such as `124M parameters`, and that number.
+/// Returns the run files whose comment states a number of parameters, such as `124M parameters`, with that number.
 fn stated_sizes() -> Vec<(String, String)> {
     let sized = builtin::run_files().filter_map(|(name, text)| {
         let comment = text.lines().map_while(|line| line.strip_prefix("//"));
@@ -112,7 +112,7 @@ fn a_vocabulary_that_is_not_that_of_the_data_is_said_for_each_run() {
         command.env("XDG_CACHE_HOME", scratch.path("cache"));
         command
     };
-    // The content of tiny shakespeare is known, so nothing has to be downloaded.
+    // The text of tiny shakespeare is known, so nothing has to be downloaded.
     let exact = ok(&mut plan(&[]));
     assert_eq!(planned(&exact, "gpt2/shakespeare-cpu")[0], "65");
     assert!(!exact.contains("note:"), "{exact}");
@@ -389,7 +389,7 @@ fn an_option_and_an_assignment_of_the_same_field_are_refused() {
     let mut train = outside(&scratch, "tokenize");
     train.args(["--data", "my.txt", "--set", "train.steps=5"]);
     fails(&mut train, 2, &["--set train.steps=5", "only the data"]);
-    // Fields that the two do not share are set.
+    // `--data` and `--set` can set different fields.
     let mut both = outside(&scratch, "describe");
     both.args([
         "gpt2/smoke",
@@ -434,7 +434,7 @@ fn a_merged_run_is_described() {
         merged.contains(&format!("{count} parameters")),
         "{merged} {shown}"
     );
-    // Files have the plain name of a variant that RON writes as `r#None`.
+    // Files have the plain name of a variant that RON would write as `r#None`.
     for run in ["a", "both"] {
         let config = fs::read_to_string(scratch.path(run).join("config.ron")).unwrap();
         assert!(

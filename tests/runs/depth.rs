@@ -22,7 +22,7 @@ fn the_map_of_a_plain_run_has_ones_and_is_written_in_each_format() {
         table = ok(&mut depth);
         assert!(out.metadata().unwrap().len() > 0);
     }
-    // Two layers of two sublayers, and the end.
+    // The rows are the sublayers of two layers, two in each, and the end of the stream.
     assert_eq!(table.matches(" 100.0 ").count(), 5, "{table}");
     assert!(
         table.contains("h1 Attention") && table.contains("f0 × 1.00 (100 %)"),
@@ -78,7 +78,7 @@ fn a_recurrence_has_a_map_for_each_of_its_streams() {
         depth.arg(&run).arg("--out").arg(scratch.path(out));
         depth
     };
-    // Two layers, each with three windows over two blocks.
+    // Each of two layers has three windows over two blocks.
     fails(
         &mut depth("a.svg"),
         2,

@@ -1,4 +1,4 @@
-//! Runs on a failing disk: they report the error, and earlier checkpoints stay good.
+//! On a failing disk, runs report the error, and earlier checkpoints stay good.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,12 +11,12 @@ use residual_zoo_testing::runs::{
     self, MODELS, assert_same, config, killed, outcome, resume, start, train, with_fault,
 };
 
-/// A short run, because it is repeated with a failure of each change on disk.
+/// Returns a command for a run, which is short because the test repeats it with a failure at each change on disk.
 fn short(file: &Path, directory: &Path) -> Command {
     let mut command = train(file, directory);
     command.args(["--set", "train.checkpoint_every=12"]);
     command.args(["--set", "train.keep_checkpoints=1"]);
-    // The first checkpoint is not the best one, so it is deleted.
+    // The first checkpoint is not validated, so it is not the best one and is deleted.
     command.args(["--set", "train.validate_every=24"]);
     command
 }
@@ -108,13 +108,13 @@ fn a_run_that_may_trains_on_until_the_disk_works_again() {
             assert_same(&directory, &expected, &what);
             survived += 1;
         } else {
-            // Saving starts with the metrics. Only the last checkpoint has no later attempt.
+            // Saving starts with the metrics. Only the last checkpoint is not attempted again.
             assert!(at >= last_save, "{what}");
         }
     }
     assert!(survived > 20, "{survived}");
 
-    // A disk that stays full: the run trains to the end, then reports that nothing was saved.
+    // If the disk stays full, the run trains to the end and reports that nothing was saved.
     let full = scratch.path("full");
     let output = run(&mut with_fault(goes_on(&full), begun + 5, "sticky"));
     assert_eq!(output.status.code(), Some(1));
@@ -172,7 +172,7 @@ fn a_run_in_the_place_of_another_is_not_written_to() {
     );
 }
 
-/// Runs `script` in a separate mount namespace. Returns `None` if that is not allowed.
+/// Runs `script` in a separate mount namespace. Returns `None` if mounts are not allowed.
 fn in_namespace(script: &str) -> Option<std::process::Output> {
     let unshare = |script: &str| {
         let mut command = Command::new("unshare");
@@ -203,7 +203,8 @@ fn a_disk_that_fills_up_during_a_checkpoint_leaves_the_one_before() {
     let disk = scratch.path("disk");
     fs::create_dir(&disk).unwrap();
     let (directory, copy) = (disk.join("run"), scratch.path("copy"));
-    // The first command leaves checkpoints at 3 and 6. Then 30 kB are free, less than the next checkpoint takes.
+    // The first command leaves checkpoints at steps 3 and 6. Then 30 kB are free, which is too little for the next
+    // checkpoint.
     let mut begin = train(&file, &directory);
     begin.args(["--set", "train.steps=6"]);
     let mut generate = zoo("generate");
@@ -226,7 +227,7 @@ fn a_disk_that_fills_up_during_a_checkpoint_leaves_the_one_before() {
         generate = line(&generate),
     );
     let Some(output) = in_namespace(&script) else {
-        // The sticky fault of the test above covers this case if mounts are not allowed.
+        // If mounts are not allowed, the sticky fault in the test above covers this case.
         eprintln!("mounting is not allowed here");
         return;
     };

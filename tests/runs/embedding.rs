@@ -1,4 +1,4 @@
-//! Runs that another program opens.
+//! Opens runs as another program does.
 
 use std::fs;
 
@@ -40,7 +40,7 @@ fn an_opened_run_generates_what_the_program_does() {
     assert_eq!(together, [generated.clone(), other]);
     let shown = ok(command.args(["--prompt", "the the"]));
     assert_eq!(shown, together.join("\n---------------\n") + "\n");
-    // More texts than are generated at once.
+    // The number of texts exceeds the number that is generated at once.
     let many = vec![Some("the"); 40];
     let many = run
         .generate_all(&model, &many, 3, Sampling::default())
@@ -50,7 +50,7 @@ fn an_opened_run_generates_what_the_program_does() {
     let shown = ok(command.args(["--samples", "3"]));
     assert_eq!(shown.matches("---------------").count(), 5, "{shown}");
     assert_eq!(run.rows().unwrap().last().unwrap().step, 4);
-    // The run is also the example of the documentation.
+    // The example of the documentation also opens this run.
     let shown = ok(example("embed").arg(&directory));
     assert!(shown.contains("logits: [1, 3, 56]"), "{shown}");
 }
@@ -73,7 +73,7 @@ fn a_run_is_opened_while_it_trains() {
         assert!(training.try_wait().unwrap().is_none(), "it ended");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    // Checkpoints appear and disappear meanwhile.
+    // Meanwhile, checkpoints appear and disappear.
     let opened = (0..20).map(|_| {
         let run = Run::open(&directory).unwrap();
         run.model::<Flex>(&Default::default()).map(drop)

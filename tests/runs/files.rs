@@ -7,14 +7,14 @@ use std::process::Command;
 use residual_zoo_testing::program::{SMOKE, Scratch, fails, ok, run, text, zoo};
 use residual_zoo_testing::runs::{MODELS, config, resume, train};
 
-/// A command with its own cache.
+/// Returns a command with its own cache.
 fn with_cache(scratch: &Scratch, command: &str) -> Command {
     let mut command = zoo(command);
     command.env("XDG_CACHE_HOME", scratch.path("cache"));
     command
 }
 
-/// The output of `tokenize` for this text, on both streams.
+/// Returns the output of `tokenize` for this text, from both streams.
 fn tokenized(scratch: &Scratch, data: &Path) -> String {
     let mut command = with_cache(scratch, "tokenize");
     command.args(["--tokenizer", "bytes", "--data"]).arg(data);
@@ -54,7 +54,7 @@ fn byte_order_marks_are_skipped_in_configs_and_texts() {
     ok(zoo("plan").arg(&config));
     let line = "{\"text\": \"0123456789\"}\r\n".repeat(10);
     let lines = scratch.file("lines.jsonl", marked(&line));
-    // Ten documents, joined by line breaks.
+    // The text has ten documents, joined by line breaks.
     let said = tokenized(&scratch, &lines);
     assert!(said.contains("98 training and 11 validation"), "{said}");
     let wide: Vec<u8> = "()".encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -117,7 +117,7 @@ fn pipes_and_devices_are_refused_and_not_opened() {
     }
 }
 
-/// A short run in `run` on `data`. Paths are relative to the scratch directory.
+/// Returns a command that trains a short run in `run` on `data`. Paths are relative to the scratch directory.
 fn trained(scratch: &Scratch, data: &str, tokenizer: &str, run: &str) -> Command {
     let mut command = with_cache(scratch, "train");
     command.current_dir(scratch.path(""));
@@ -127,7 +127,7 @@ fn trained(scratch: &Scratch, data: &str, tokenizer: &str, run: &str) -> Command
     command
 }
 
-/// The same run, continued for two steps.
+/// Returns a command that continues the run for two steps.
 fn resumed(scratch: &Scratch, run: &str) -> Command {
     let mut command = with_cache(scratch, "train");
     command.current_dir(scratch.path(""));
@@ -205,13 +205,13 @@ fn every_command_says_where_a_lost_tokenizer_is_found_again() {
                 fails(&mut command, 2, &[&problem, "restore it, or ", &again]);
             }
         }
-        // The remedy works, also for a run that has finished.
+        // The remedy works, even for a run that has finished.
         ok(&mut words(&format!(
             "train --resume {run} --allow-paths --no-tui"
         )));
         assert_eq!(fs::read(&file).unwrap(), own);
     }
-    // The file of which it was made has moved too.
+    // The file from which the tokenizer was made is gone too.
     fs::remove_file(scratch.path("tok.json")).unwrap();
     fs::write(scratch.path("of-file/tokenizer.json"), "{").unwrap();
     for command in [

@@ -1,4 +1,4 @@
-//! Signals, limits and foreign files: some must not stop a run, others must stop it before it does harm.
+//! Signals, limits and foreign files. Some of them must not stop a run. Others must stop it before it does harm.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -13,13 +13,13 @@ use residual_zoo_testing::program::{
 use residual_zoo_testing::runs::{MODELS, config, four_runs, resume, ruin, train};
 use residual_zoo_testing::terminal::wait;
 
-/// The number of steps that a run has logged.
+/// Returns the number of steps that a run has logged.
 fn logged(run: &Path) -> usize {
     let rows = run_dir::read_metrics(run).unwrap_or_default();
     rows.last().map_or(0, |row| row.step)
 }
 
-/// Trains the experiment of four runs, and returns one of them.
+/// Trains the experiment with four runs, and returns the directory of one of them.
 pub fn pooled(scratch: &Scratch) -> PathBuf {
     ok(&mut four_runs(scratch));
     let mut pool = fs::read_dir(scratch.path("out/pool")).unwrap();
@@ -60,7 +60,7 @@ fn a_file_that_may_not_grow_is_an_error() {
     assert!(error.contains("File too large"), "{error}");
     // With enough room, the run continues.
     ok(&mut smoke(&directory));
-    // A run that is resumed cannot go to another place.
+    // A resumed run cannot go to another place.
     let small = trained(&scratch, "small");
     let output = run(&mut in_shell("ulimit -f 0", &longer(&small)));
     let error = text(&output.stderr);
@@ -81,14 +81,14 @@ fn a_hint_can_be_pasted_into_a_shell() {
     assert!(output.status.success(), "{line}\n{}", text(&output.stderr));
 }
 
-/// A finished run that will be turned into a foreign one.
+/// Trains a run that the test then turns into a foreign one.
 fn trained(scratch: &Scratch, name: &str) -> PathBuf {
     let directory = scratch.path(name);
     ok(&mut train(&config(scratch, MODELS[0].1), &directory));
     directory
 }
 
-/// A command that continues a run for more steps.
+/// Returns a command that continues a run for more steps.
 fn longer(run: &Path) -> Command {
     let mut command = resume(run);
     command.args(["--set", "train.steps=30"]);
@@ -139,7 +139,7 @@ fn nothing_is_deleted_behind_a_linked_checkpoints_directory() {
     fails(&mut resume(&evil), 2, &["checkpoints", "is a link"]);
     fails(zoo("generate").arg(&evil), 2, &["checkpoints", "is a link"]);
     assert_eq!(listing(), before);
-    // In the user's own run, a directory that is not a checkpoint stays.
+    // In the user's own run, a directory that is not a checkpoint is kept.
     ok(resume(&victim).args(["--set", "train.steps=26"]));
     assert!(precious.exists());
 }
@@ -154,7 +154,7 @@ fn linked_reports_are_refused_and_linked_measurements_replaced() {
         .arg(&runs);
     ok(&mut experiment);
     let precious = scratch.file("precious", "precious");
-    // A linked page is refused by its name.
+    // The error for a linked page names the page.
     for page in ["laurel_start-smoke/report.html", "index.html"] {
         let (page, aside) = (runs.join(page), scratch.path("aside"));
         fs::rename(&page, &aside).unwrap();
@@ -194,7 +194,7 @@ fn sizes_beyond_the_memory_are_refused_before_anything_is_allocated() {
             .arg("--init-from")
             .arg(&evil)
             .args(["--init-by", "grow-fresh"]);
-        // The weights may fit, but no model of these sizes is built.
+        // The weights may fit, but no model of such sizes is built.
         let output = run(&mut start);
         assert!(output.status.code().is_some(), "{to}: {output:?}");
         assert!(
@@ -228,7 +228,7 @@ fn limits_of_the_shell_count_as_memory() {
     ok(&mut limited("ulimit -v 6000000", "2"));
 }
 
-/// Changes the state of the newest checkpoint and makes its manifest valid again.
+/// Changes the state of the newest checkpoint, and makes the manifest valid again.
 fn change_state(run: &Path, from: &str, to: &str) {
     let newest = checkpoint::newest(run).unwrap().path;
     let path = newest.join(checkpoint::STATE);
@@ -299,7 +299,7 @@ fn weights_and_moments_that_are_not_finite_are_refused() {
         bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
         fs::write(&path, bytes).unwrap();
         manifest::write(&newest, &checkpoint::files(1, false)).unwrap();
-        // The run has more steps, so that the moments are needed.
+        // The run gets more steps, so that the moments are needed.
         fails(&mut longer(&evil), 2, &[file, "not finite"]);
         if file == checkpoint::MODEL {
             fails(zoo("generate").arg(&evil), 2, &[file, "not finite"]);
@@ -319,7 +319,7 @@ fn a_received_run_leads_to_no_file_of_the_user() {
         .arg(&own_text)
         .args(["--tokenizer", "bytes"]);
     ok(&mut start);
-    // The user's own run continues from its config alone.
+    // The user's own run continues without further options.
     ok(resume(&own).args(["--set", "train.steps=26"]));
     ok(zoo("describe").arg(&own));
 
@@ -331,7 +331,7 @@ fn a_received_run_leads_to_no_file_of_the_user() {
     fails(&mut resume(&evil), 2, &says);
     let describe = run(zoo("describe").arg(&evil));
     assert_eq!(describe.status.code(), Some(2));
-    // The same holds for a tokenizer.
+    // The same check applies to a tokenizer.
     edit(&evil, "secret.txt", "own.txt");
     let of_others = format!("tokenizer: File({:?})", secret.to_str().unwrap());
     edit(&evil, "tokenizer: Bytes", &of_others);
@@ -340,7 +340,7 @@ fn a_received_run_leads_to_no_file_of_the_user() {
     fails(zoo("describe").arg(&evil), 2, &says);
     edit(&evil, &of_others, "tokenizer: Bytes");
     edit(&evil, "own.txt", "secret.txt");
-    // The run does not choose where tokens are stored either, not even the tokens of its own text.
+    // The run cannot choose where tokens are stored either, not even the tokens of its own text.
     edit(&evil, "secret.txt", "own.txt");
     edit(&evil, "cache: None", &cached);
     fails(&mut resume(&evil), 2, &["`data.cache` is", "--allow-paths"]);
@@ -392,7 +392,7 @@ fn what_killed_processes_leave_in_the_cache_is_swept_and_entries_do_not_mix() {
         command.args(["--tokenizer", "bytes", "--set", &set]);
         command
     };
-    // No process has this id.
+    // No process has this id, so its directory is a leftover.
     let left = cache.join(".new-999999999-abc");
     fs::create_dir_all(left.join("new")).unwrap();
     let mine = cache.join(format!(".new-{}-abc", std::process::id()));
@@ -477,12 +477,12 @@ fn a_file_with_another_name_is_not_written() {
     let backup = scratch.path("backup");
     let before = fs::read(own.join("metrics.jsonl")).unwrap();
     fs::hard_link(own.join("metrics.jsonl"), &backup).unwrap();
-    // New rows go to a separate file of the run.
+    // New rows go to a separate file, which replaces the link.
     ok(&mut longer(&own));
     assert_eq!(fs::read(&backup).unwrap(), before);
     let now = fs::read(own.join("metrics.jsonl")).unwrap();
     assert!(now.starts_with(&before) && now.len() > before.len());
-    // Files that would have to be cut are refused.
+    // A file that would have to be cut is refused.
     let path = own.join("history.jsonl");
     let before = fs::read(&path).unwrap();
     fs::hard_link(&path, scratch.path("history")).unwrap();
@@ -534,7 +534,7 @@ fn training_again_deletes_runs_but_no_other_files() {
         assert!(runs.iter().all(|run| run.join("config.ron").exists()));
         fs::remove_file(&notes).unwrap();
     }
-    // A directory that stood in the way of a checkpoint.
+    // This directory has the name of a directory that stood in the way of a checkpoint and was moved.
     let moved = runs[3].join("checkpoints/moved-step-00000040");
     fs::create_dir(&moved).unwrap();
     let says = ["moved-step-00000040", "not part of a run"];

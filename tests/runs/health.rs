@@ -35,8 +35,8 @@ fn a_run_without_a_finite_loss_stops_and_names_the_parameters() {
         );
         let newest = checkpoint::newest(&directory).unwrap().path;
         assert!(newest >= checkpoint::directory(&directory, 6), "{name}");
-        // Resumed unchanged, the run soon stops again, and the earlier skipped steps still count. If that step has
-        // ruined weights too, the run does not continue at all.
+        // If the run is resumed unchanged, it soon stops again, and the earlier skipped steps still count. If the steps
+        // so far have left weights that are not finite, the run does not continue at all.
         let error = text(&run(&mut resume(&directory)).stderr);
         let says = ["6 steps in a row", "has values that are not finite"];
         assert!(
@@ -93,7 +93,7 @@ fn a_loss_that_jumps_is_reported() {
     let scratch = Scratch::new();
     let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
     let mut command = train(&file, &directory);
-    // A low limit, and a learning rate so high that losses rise.
+    // The limit is low, and the learning rate is so high that losses rise.
     command.args(["--set", "train.steps=60", "--set", "train.spike_z=0.01"]);
     command.args(["--set", "train.learning_rate=0.3"]);
     let shown = ok(&mut command);

@@ -6,7 +6,7 @@ use std::process::Command;
 use residual_zoo::{RunConfig, builtin};
 use residual_zoo_testing::program::{Scratch, fails, ok, run, text, zoo};
 
-/// The number of lines in `shown` that begin with a name.
+/// Counts the lines in `shown` that begin with a name.
 fn lines_of(shown: &str, name: &str) -> usize {
     let named = |line: &&str| line.split_whitespace().next() == Some(name);
     shown.lines().filter(named).count()
@@ -72,7 +72,7 @@ fn list_describes_kinds_and_searches() {
     }
 }
 
-/// The names of all commands.
+/// Returns the names of all commands.
 fn commands() -> Vec<String> {
     let help = ok(&mut zoo("--help"));
     let (_, rest) = help.split_once("Commands:\n").unwrap();
@@ -94,7 +94,7 @@ fn help_fills_the_width_of_the_terminal() {
             let mut help = zoo(command);
             let help = ok(help.arg("--help").env("COLUMNS", columns.to_string()));
             let (prose, examples) = help.split_once("\nExample").unwrap_or((&help, ""));
-            // A wrapped command could not be copied.
+            // A wrapped command could not be copied, so examples have short lines.
             let longest = examples.lines().map(|line| line.chars().count()).max();
             assert!(longest <= Some(60), "{command}: {examples}");
             let lines: Vec<&str> = prose.lines().collect();
@@ -107,7 +107,7 @@ fn help_fills_the_width_of_the_terminal() {
                     "{command}: {line}"
                 );
                 let word = next.split_whitespace().next().unwrap_or_default();
-                // A list, an option or a paragraph begins on its own line.
+                // A list, an option and a paragraph each begin on a new line.
                 let begins = line.trim().is_empty() || word.is_empty() || word.starts_with('-');
                 if !begins && indent(line) == indent(next) && !line.starts_with("Usage") {
                     let both = length + 1 + word.chars().count();
@@ -131,7 +131,7 @@ fn has(shell: &str) -> bool {
     found
 }
 
-/// The output of `shell` for a script in which `$SCRIPT` is the file of the completions.
+/// Returns the output of `shell` for a script in which `$SCRIPT` is the completions file.
 fn in_shell(shell: &str, completions: &Path, script: &str) -> String {
     let mut command = Command::new(shell);
     command.args(["-c", script]).env("SCRIPT", completions);
@@ -139,7 +139,7 @@ fn in_shell(shell: &str, completions: &Path, script: &str) -> String {
     text(&output.stdout)
 }
 
-/// Words before the cursor, and some completions that must be offered.
+/// Words before the cursor, and completions that must be offered for them.
 const COMPLETED: [(&str, &[&str]); 12] = [
     (
         "plot --y ",
@@ -161,7 +161,7 @@ const COMPLETED: [(&str, &[&str]); 12] = [
     ("list arch", &["architectures"]),
 ];
 
-/// Words before the cursor that a name of the zoo completes, and words that a file name completes.
+/// Words before the cursor, and the name of the zoo or of a file that completes them.
 const NAMED: [(&str, &str); 6] = [
     ("train gpt2/sm", "gpt2/smoke"),
     ("plan rmt_scal", "rmt_scaling"),
@@ -199,7 +199,7 @@ fn bash_completes_commands_options_values_and_names() {
             assert!(offered.iter().any(|it| it == word), "{line}: {offered:?}");
         }
     }
-    // Bash offers files if the script offers nothing.
+    // If the script offers nothing, Bash offers files.
     for (line, name) in NAMED {
         let offered = complete(line);
         let is_offered = offered.contains(&name.to_owned());
@@ -234,7 +234,7 @@ fn fish_completes_commands_options_and_values() {
     }
 }
 
-/// An interactive zsh, in a terminal of its own, completes `$LINE` within a minute.
+/// A script in which an interactive zsh, in its own terminal, completes `$LINE` within a minute.
 const ZSH: &str = r#"
 zmodload zsh/zpty
 zpty zsh zsh -f -i
@@ -262,7 +262,7 @@ fn zsh_completes_commands_options_and_values() {
         zsh.args(["-f", "-c", ZSH]).current_dir(scratch.path(""));
         zsh.env("LINE", format!("residual-zoo {line}"))
             .env("TERM", "xterm");
-        // A list ends with its last word. A single word completes the line.
+        // A list of completions ends with its last word. If there is only one completion, zsh writes it into the line.
         zsh.env("LAST", expected.iter().max().unwrap());
         let shown = text(&run(&mut zsh).stdout);
         for word in expected {

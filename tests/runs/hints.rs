@@ -27,6 +27,12 @@ fn a_name_that_is_nearly_right_is_suggested() {
             "train.min_learning_rate=0",
             "the field was Ratio(0.1) before",
         ),
+        ("train.optimizer=Muon", "write `train.optimizer=Muon()`"),
+        ("train.optimizer=", "the value is empty"),
+        ("train.ema=0.99", "write `train.ema=(decay: …)`"),
+        ("train.schedule=Wsd", "write `train.schedule=Wsd(decay: …)`"),
+        ("train.schedule=Kausik()", "write `train.schedule=Kausik`"),
+        ("model=Gpt2", "write `model=Gpt2()`"),
     ] {
         let mut command = zoo("train");
         command.args(["gpt2/smoke", "--check", "--set", setting]);
@@ -82,7 +88,7 @@ fn words_in_the_wrong_place_are_answered_with_their_option() {
         assert_eq!(done.status.code(), Some(2), "{error}");
         assert!(error.contains(tip), "{tip}: {error}");
     }
-    // An unknown option is not a misplaced word.
+    // An unknown option is not treated as a misplaced word.
     let done = run(zoo("generate").args(["run", "--prompts"]));
     let error = text(&done.stderr);
     assert!(!error.contains("is an option"), "{error}");
@@ -231,6 +237,18 @@ fn errors_of_files_say_what_stands_there() {
         (
             "(model: Gpt2(), data: (source: Path(a.txt)))",
             "expected text in quotes",
+        ),
+        (
+            "(model: Gpt2(), train: (optimizer: Muon))",
+            "write `Muon()`",
+        ),
+        (
+            "(model: Gpt2(), train: (ema: 0.99, steps: 3))",
+            "`train.ema`: the value has another form; write `(decay: …)`",
+        ),
+        (
+            "(model: Gpt2(), train: (steps: 3, tokens: 1e4))",
+            "train.steps` is 3, but `train.tokens` = 10000 takes 2 steps; leave one of them out",
         ),
     ] {
         let file = scratch.file("a.ron", ron);

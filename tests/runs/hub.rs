@@ -1,4 +1,4 @@
-//! Texts and tokenizers on the Hugging Face hub, for which a server on loopback stands in.
+//! Texts and tokenizers on the Hugging Face hub. A server on loopback replaces the hub.
 
 use std::collections::HashMap;
 use std::fs;
@@ -25,7 +25,7 @@ struct Hub {
 
 #[derive(Default)]
 struct State {
-    /// The commit of every branch and tag, and the files of every commit.
+    /// The commit of every branch and tag. Every commit has the same `files`.
     commit: Mutex<String>,
     files: Mutex<HashMap<String, Vec<u8>>>,
     /// Number of requests so far.
@@ -34,9 +34,9 @@ struct State {
     breaks: Mutex<Option<usize>>,
     /// The `Authorization` of the last request.
     token: Mutex<String>,
-    /// The address to which files are redirected.
+    /// The address to which requests for files are redirected.
     elsewhere: Mutex<Option<String>>,
-    /// The bytes that are sent for a file, if they differ from the announced ones.
+    /// The bytes that are sent for a file, if they differ from the announced bytes.
     sends: Mutex<Option<Vec<u8>>>,
 }
 
@@ -54,7 +54,7 @@ impl Hub {
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let served = served.clone();
-                // A client that closes the connection is not an error of the test.
+                // A client that closes the connection is not an error in the test.
                 thread::spawn(move || served.answer(stream.unwrap()));
             }
         });
@@ -156,7 +156,7 @@ impl State {
     }
 }
 
-/// `residual-zoo tokenize` with its caches in `scratch`.
+/// Returns a command that runs `residual-zoo tokenize` with its caches in `scratch`.
 fn tokenize(hub: &Hub, scratch: &Scratch, data: &str) -> Command {
     let mut command = on_hub("tokenize", hub, scratch);
     command.args(["--data", data, "--tokenizer", "bytes"]);
@@ -177,7 +177,7 @@ fn on_hub(name: &str, hub: &Hub, scratch: &Scratch) -> Command {
     command
 }
 
-/// The files of the last snapshot in the hub's cache.
+/// Returns the directory of the last snapshot in the hub's cache.
 fn snapshot(scratch: &Scratch, repository: &str) -> PathBuf {
     scratch
         .path("hf/hub")
@@ -210,7 +210,7 @@ fn a_file_on_the_hub_is_downloaded_once() {
     let before = hub.requests();
     ok(&mut tokenize(&hub, &scratch, address));
     assert_eq!(hub.requests(), before + 1);
-    // A commit never changes.
+    // A commit never changes, so the program asks nothing.
     let of_commit = format!("hf://datasets/o/n@{COMMIT}/train/a.txt");
     ok(&mut tokenize(&hub, &scratch, &of_commit));
     assert_eq!(hub.requests(), before + 1);
@@ -231,7 +231,7 @@ fn a_directory_on_the_hub_is_its_texts_in_order() {
         ("datasets/o/n/../../evil.txt", &long),
     ]);
     let scratch = Scratch::new();
-    // 9 bytes, a line break and 1000 bytes.
+    // The directory has 9 bytes, a line break and 1000 bytes.
     let shown = ok(&mut tokenize(&hub, &scratch, "hf://datasets/o/n/data"));
     assert_eq!(tokens(&shown), "909");
     let whole = ok(&mut tokenize(&hub, &scratch, "hf://datasets/o/n"));
@@ -246,7 +246,7 @@ fn a_directory_on_the_hub_is_its_texts_in_order() {
             .join("data/image.png")
             .exists()
     );
-    // The file alone and in a mixture.
+    // Tokenizes the directory as a part of a mixture.
     let mut mixture = on_hub("tokenize", &hub, &scratch);
     mixture.args(["--set", "data.tokenizer=Bytes", "--set"]);
     mixture.arg("data.source=Mixture([(path: \"hf://datasets/o/n/data\", weight: 1), (path: \"hf://datasets/o/n/database\", weight: 2)])");
@@ -331,7 +331,7 @@ fn a_received_run_downloads_nothing() {
         command.env("HF_ENDPOINT", &hub.address).arg(&directory);
         command
     };
-    // Without the text, the run has its tokenizer, and a preset has an assumed number as in `plan`.
+    // Without the text, the run still has its tokenizer. A preset has an assumed vocabulary, as in `plan`.
     let shown = ok(&mut describe("other"));
     let unknown = "not known, because hf://datasets/o/n/a.txt is not downloaded yet";
     assert!(
@@ -436,7 +436,7 @@ fn a_file_is_as_long_as_announced_and_stays_in_the_cache() {
         assert!(!files.join("a.txt").exists());
         fs::remove_dir_all(files).unwrap();
     }
-    // These headers name no files.
+    // The hub sends the ETag `../../../evil`, which creates no file.
     let names = fs::read_dir(scratch.path("hf")).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name());
     assert_eq!(names.collect::<Vec<_>>(), ["hub"]);
@@ -477,7 +477,7 @@ fn a_token_is_sent() {
     assert_eq!(*hub.state.token.lock().unwrap(), "Bearer secret");
 }
 
-/// A tokenizer of words.
+/// Makes a tokenizer of words.
 fn word_tokenizer() -> Vec<u8> {
     let vocabulary = r#"{"to": 0, "be": 1, "or": 2, "not": 3, "?": 4}"#;
     format!(
@@ -543,7 +543,7 @@ fn a_model_on_the_hub_is_imported_and_then_needs_no_network() {
         1,
         &says,
     );
-    // A directory that is taken is noticed before any download.
+    // A directory that is already taken is noticed before any download.
     let before = hub.requests();
     fails(&mut import(&hub.address, "other", "first"), 2, &["already"]);
     assert_eq!(hub.requests(), before);

@@ -152,7 +152,7 @@ fn a_model_whose_weights_are_ruined_is_not_called_right() {
     assert!(!out.join("images.json").exists());
 }
 
-/// Layers of a ResNet differ, so their number cannot be set.
+/// The layers of a ResNet differ, so their number cannot be set.
 #[test]
 fn the_memory_of_a_resnet_is_estimated() {
     let plan = ok(zoo("plan").args(["resnet/smoke", "--memory", "--tflops", "1"]));
@@ -219,9 +219,9 @@ fn a_damaged_file_ends_a_run_that_goes_on_when_it_is_restored() {
     };
     let whole = scratch.path("whole");
     ok(&mut train(&file, &whole));
-    // There are fewer classes than shapes, whose images stand in for the files.
+    // The folder has fewer classes than the set `Shapes`, whose images replace the files in the estimate.
     ok(zoo("describe").arg(&file).arg("--memory"));
-    // One thread computes, or reads the next batch, but not both at a time.
+    // A single thread computes or reads the next batch, but never both at once.
     let alone = scratch.path("alone");
     ok(train(&file, &alone).env("RAYON_NUM_THREADS", "1"));
     assert_eq!(last(&alone), last(&whole));
@@ -245,7 +245,7 @@ fn a_damaged_file_ends_a_run_that_goes_on_when_it_is_restored() {
         &["data.source", "other classes", "--data"],
     );
 
-    // The first file whose damage is not found in the first step.
+    // Damages each file until the damage to one is found only after the first step.
     for (i, path) in files.iter().enumerate() {
         let good = fs::read(path).unwrap();
         let mut bad = good.clone();

@@ -1,5 +1,5 @@
-//! Runs that are killed or stopped at any point, in any way, and resumed. They have the same metrics, samples, weights
-//! and moments as an uninterrupted run, to the bit.
+//! Runs are killed or stopped at any point, in any way, and resumed. They have the same metrics, samples, weights and
+//! moments as an uninterrupted run, bit for bit.
 //!
 //! Dropout and gradient accumulation are on. The backend is the first that is compiled in.
 
@@ -19,11 +19,11 @@ use residual_zoo_testing::runs::{
     start, train, with_fault,
 };
 
-/// Number of kills of a run.
+/// The number of kills of each kind.
 #[derive(Clone, Copy)]
 struct Kills {
-    /// Kills at changes on disk, most of them while a checkpoint is written. After each kill, the run is
-    /// resumed to its end.
+    /// Kills at changes on disk, most of them while a checkpoint is written. After each kill, the run is resumed to its
+    /// end.
     on_disk: usize,
     /// Kills at any moment, one after the other in the same run.
     at_any_time: usize,
@@ -34,7 +34,7 @@ const MANY: Kills = Kills {
     at_any_time: 10,
 };
 
-/// The numbers for slow runs.
+/// Fewer kills, for slow runs.
 const FEW: Kills = Kills {
     on_disk: 4,
     at_any_time: 3,
@@ -79,7 +79,7 @@ fn killed_runs_of(scratch: &Scratch, name: &str, file: PathBuf, kills: Kills) {
     }
 
     let directory = scratch.path("timed");
-    // The shortest first: once a run has ended, there is nothing left to kill.
+    // The shortest delay comes first, because a run that has ended cannot be killed.
     let delay = |_| duration.mul_f64(numbers.below(600) as f64 / 1000.0);
     let mut delays: Vec<Duration> = (0..kills.at_any_time).map(delay).collect();
     delays.sort();
@@ -137,7 +137,7 @@ const RECURRENT: &str = "Composed(recurrence: (block: 8), \
 fn killed_runs_with_a_curriculum_end_alike() {
     let scratch = Scratch::new();
     let source = "Copying(tokens: 4, noise: 8, most_noise: 60, selective: true)";
-    // Every validation is below this loss, so that all levels are reached.
+    // Every validation loss is below this bound, so that all levels are reached.
     let file = config_on(
         &scratch,
         RECURRENT,
@@ -150,7 +150,7 @@ fn killed_runs_with_a_curriculum_end_alike() {
     for (step, level) in [(4, 0), (6, 1), (8, 1), (9, 2), (14, 3), (24, 3)] {
         assert!(levels.contains(&(step, Some(level))), "{levels:?}");
     }
-    // 16 tokens per sequence, then 24, 40 and 68; two times two sequences per step.
+    // Sequences have 16 tokens, then 24, 40 and 68. A step has two times two sequences.
     let tokens = 4 * (4 * 16 + 4 * 24 + 4 * 40 + 12 * 68);
     assert_eq!(rows.last().unwrap().tokens, tokens);
 }
@@ -166,7 +166,7 @@ fn killed_runs_on_images_end_alike() {
     scratch.file("data_batch_1.bin", images(20));
     scratch.file("test_batch.bin", images(5));
     let source = format!("Cifar10({:?})", scratch.path(""));
-    // Attention over short blocks, because a sequence has 1024 pixels.
+    // The blocks are short, because a sequence has 1024 pixels.
     let model = RECURRENT
         .replace("block: 8", "block: 64")
         .replace("n_head: 2, width: 16", "n_head: 1, width: 8")
@@ -197,7 +197,7 @@ fn killed_runs_on_augmented_patches_end_alike() {
     );
 }
 
-/// Each step draws its number of loops, and each micro-batch its states.
+/// Each step draws its number of loops, and each micro-batch draws its states.
 #[test]
 fn killed_runs_with_drawn_loops_end_alike() {
     let scratch = Scratch::new();
@@ -223,8 +223,8 @@ fn killed_runs_with_batch_norm_end_alike() {
     assert!(mean.unwrap().iter::<f32>().all(|x| x != 0.0));
 }
 
-/// Sends `signal` once the run has shown `step` or a later one, and waits for its end. Returns whether the run was
-/// stopped: on a busy machine, the signal may come after the last step.
+/// Sends `signal` once the run has shown `step` or a later step, and waits for the run's end. Returns whether the run
+/// was stopped. On a busy machine, the signal may come after the last step.
 fn interrupt(command: &mut Command, signal: &str, step: usize) -> bool {
     let mut child = start(command);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -257,7 +257,7 @@ fn runs_stopped_by_ctrl_c_and_sigterm_end_alike() {
         ok(&mut train(&file, &scratch.path("straight")));
         let expected = outcome(&scratch.path("straight"));
         let directory = scratch.path("stopped");
-        // Twice in the same run, at steps where different things are due.
+        // Stops the same run twice, at steps with different work, such as a log or a checkpoint.
         let stopped = (0..20).any(|_| {
             fs::remove_dir_all(&directory).ok();
             interrupt(&mut train(&file, &directory), "-INT", 2 + 2 * (i % 3))
@@ -269,7 +269,7 @@ fn runs_stopped_by_ctrl_c_and_sigterm_end_alike() {
     }
 }
 
-/// A command whose run draws a long sample after every `every` steps and after the last one. Sampling generates about
+/// Makes a command draw a long sample after every `every` steps and after the last step. Sampling generates about
 /// 12,000 tokens per second.
 fn with_samples(mut command: Command, every: usize, tokens: usize) -> Command {
     command.args(["--set", &format!("train.sample_every={every}")]);
@@ -277,7 +277,7 @@ fn with_samples(mut command: Command, every: usize, tokens: usize) -> Command {
     command
 }
 
-/// Starts a run in `directory` and stops it in the sample after a step. Returns its output.
+/// Starts a run in `directory` and stops it during the sample after step `step`. Returns the output.
 fn stop_in_the_sample(directory: &Path, command: impl Fn() -> Command, step: usize) -> String {
     let stop = || {
         fs::remove_dir_all(directory).ok();
@@ -309,7 +309,7 @@ fn a_run_stopped_in_a_sample_ends_alike() {
     let scratch = Scratch::new();
     let (name, model) = MODELS[0];
     let file = config(&scratch, model);
-    // The last sample comes after the last step.
+    // The last sample follows the last step.
     for (every, step, validated) in [(20, 20, 16), (100, STEPS, 20)] {
         let of = |directory: &Path| with_samples(train(&file, directory), every, 12_000);
         let straight = scratch.path(&format!("straight-{every}"));
@@ -326,7 +326,7 @@ fn a_run_stopped_in_a_sample_ends_alike() {
         let output = ok(&mut resume(&directory));
         assert!(output.contains("resuming from"), "{output}");
         assert_same(&directory, &expected, name);
-        // The run has ended now, and stays as it is.
+        // The run has now ended, and stays as it is.
         let output = ok(&mut resume(&directory));
         assert!(output.contains("already trained"), "{output}");
         assert_same(&directory, &expected, name);
@@ -337,7 +337,7 @@ fn a_run_stopped_in_a_sample_ends_alike() {
 fn the_checkpoint_of_a_stop_in_the_last_sample_is_replaced_whole_or_not_at_all() {
     let scratch = Scratch::new();
     let file = config(&scratch, MODELS[0].1);
-    // Only the last step has a checkpoint, so that there is no earlier one from which to continue.
+    // Only the last step has a checkpoint, so no earlier checkpoint exists from which to continue.
     let of = |directory: &Path| {
         let mut command = with_samples(train(&file, directory), 100, 4000);
         command.args(["--set", "train.checkpoint_every=100"]);

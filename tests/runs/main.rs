@@ -1,4 +1,4 @@
-//! Runs, and the programs that start them: stopping, resuming, and errors.
+//! Tests runs and the programs that start them: stopping, resuming, and errors.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,6 +9,7 @@ mod checkpoints;
 mod checks;
 mod cli;
 mod counts;
+mod damaged;
 mod depth;
 #[cfg(unix)]
 mod disk;

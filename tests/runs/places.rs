@@ -1,4 +1,4 @@
-//! Paths that lead nowhere or to the wrong kind of file: each error says what stands there and what to do.
+//! Paths that lead nowhere or to the wrong kind of file: each error says what is at the path and what to do.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use std::process::Command;
 use residual_zoo_testing::program::{Scratch, fails, ok, run, text, zoo};
 use residual_zoo_testing::runs::{MODELS, config, resume, train};
 
-/// A trained run.
+/// Trains a run, and returns its directory.
 fn trained(scratch: &Scratch) -> std::path::PathBuf {
     let run = scratch.path("run");
     ok(&mut train(&config(scratch, MODELS[0].1), &run));
@@ -50,7 +50,7 @@ fn links_that_lead_in_a_circle_are_bad_input_with_a_remedy() {
         fails(&mut command, 2, &["form a loop; make the link again"]);
     }
     assert!(!run.exists());
-    // A directory of texts with such a link.
+    // This directory of texts has such a link.
     let texts = scratch.path("texts");
     fs::create_dir(&texts).unwrap();
     symlink("b", texts.join("a")).unwrap();
@@ -254,7 +254,7 @@ fn a_pipe_that_nobody_reads_is_an_error() {
         1,
         &["p.csv", "it is a pipe that no program reads"],
     );
-    // With a reader, the pipe is written.
+    // If the pipe has a reader, it is written.
     let reader = Command::new("cat")
         .arg(&pipe)
         .stdout(std::process::Stdio::piped())

@@ -6,7 +6,7 @@ use std::process::Command;
 use residual_zoo_testing::program::{Scratch, fails, ok, run, smoke, zoo};
 use residual_zoo_testing::runs::with_fault;
 
-/// A command of the program in the directory of `scratch`.
+/// Returns a command that runs the subcommand `command` in the directory of `scratch`.
 fn outside(scratch: &Scratch, command: &str) -> Command {
     let mut program = zoo(command);
     program.current_dir(scratch.path(""));
@@ -139,7 +139,7 @@ fn losses_per_token_of_different_tokenizers_are_not_overlaid_silently() {
         note.contains("each run's own tokens; FLOPs and seconds are comparable"),
         "{note}"
     );
-    // A byte has one bit per ln 2 nats; a part of a word has several bytes.
+    // A loss of ln 2 nats per byte is one bit per byte. A part of a word has several bytes.
     let last = |csv: &str, run: &str| -> f64 {
         let line = csv
             .lines()
@@ -183,7 +183,7 @@ fn losses_on_different_texts_are_noted() {
     }
 }
 
-/// A merged run, and a run whose metrics are not there yet, have no curve.
+/// A merged run, and a run that has no metrics yet, have no curve.
 #[test]
 fn a_run_without_a_curve_says_why_and_what_to_do() {
     let scratch = Scratch::new();
@@ -215,7 +215,7 @@ fn a_run_without_a_curve_says_why_and_what_to_do() {
     );
 }
 
-/// An earlier chart stays if the disk is full, and nothing is left beside it.
+/// If the disk is full, an earlier chart stays, and no other file is left beside it.
 #[test]
 fn a_full_disk_keeps_the_old_chart() {
     let scratch = Scratch::new();
@@ -261,7 +261,7 @@ fn a_chart_may_have_the_longest_name() {
     }
 }
 
-/// Names of runs are text in every format.
+/// In every format, names of runs are written as text.
 #[cfg(unix)]
 #[test]
 fn names_of_runs_are_text() {

@@ -1,4 +1,4 @@
-//! Damaged, linked and lost files of the pool of an experiment.
+//! Damaged, linked and lost files in the pool of an experiment.
 
 use std::fs;
 use std::os::unix::fs::symlink;

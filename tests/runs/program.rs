@@ -15,7 +15,7 @@ fn files_of_the_other_kind_are_told_apart() {
         2,
         &["is a run file", "residual-zoo train"],
     );
-    // A mistake before the model is reported as a mistake of a run file.
+    // A mistake before the model is reported as a mistake in a run file.
     for (text, says) in [
         ("(train: (stepz: 3), model: Gpt2(n_layer: 1))", "stepz"),
         (
@@ -60,7 +60,8 @@ fn describe_prints_a_config_that_is_the_same_run() {
     let parameters = residual_zoo::report::si(parameters);
     assert!(line("parameters").ends_with(&parameters), "{rest}");
     assert!(line("checkpoint").ends_with(" MiB"), "{rest}");
-    // Weights and two moments for AdamW, weights and one for SGD, and with Muon a second one of the tables alone.
+    // A checkpoint has the weights and two moments with AdamW, and the weights and one moment with SGD. With Muon, only
+    // the tables have a second moment.
     let checkpoint = |setting: &str| {
         let mut describe = outside(&scratch, "describe");
         describe.args([
@@ -197,7 +198,7 @@ fn a_comparison_replaces_nothing_that_is_not_its_own() {
         command.args(options);
         command
     };
-    // Foreign files with the names of a comparison's files.
+    // These foreign files have the names of a comparison's files.
     fs::create_dir_all(&place).unwrap();
     for name in ["comparison.txt", "report.html"] {
         scratch.file(&format!("runs/compare/{name}"), "mine");
@@ -262,7 +263,7 @@ fn connections_are_compared_in_models_of_other_sizes() {
     command.args(["--connections", "--run", "compared"]);
     for assignment in [
         "model.n_layer=4",
-        "model.width=8",
+        "model.width=16",
         "model.context=16",
         "train.steps=1",
         "train.warmup=0",
@@ -272,13 +273,13 @@ fn connections_are_compared_in_models_of_other_sizes() {
         command.args(["--set", assignment]);
     }
     let shown = ok(&mut command);
-    // The header is followed by a line of units.
+    // A line of units follows the header.
     let rows = shown.lines().skip_while(|line| !line.starts_with("model "));
     let names: Vec<&str> = rows
         .skip(2)
         .map_while(|row| row.split("  ").next().filter(|name| !name.is_empty()))
         .collect();
-    // With `None`, and two forms of `Hyper`.
+    // The names include `None`, and two forms of `Hyper`.
     assert_eq!(names.len(), ConnectionConfig::NAMES.len() + 2, "{shown}");
     assert!(
         names.contains(&"None") && names.contains(&"Hyper, static"),
@@ -356,7 +357,7 @@ fn an_experiment_of_ones_own_runs_on_ones_own_text() {
         report.contains("residual-zoo experiment my.ron --data my.txt"),
         "{report}"
     );
-    // The report has all settings of each run, as a run file.
+    // The report has all settings of each run, in the form of a run file.
     assert!(
         report.contains("<details><summary>narrow</summary>"),
         "{report}"
@@ -374,7 +375,7 @@ fn an_experiment_of_ones_own_runs_on_ones_own_text() {
         (wide.model.shape().width, wide.train.steps, wide.train.seed),
         (16, 6, 1)
     );
-    // Seeds that are added after a look are reported, until the results are deleted.
+    // The page reports seeds that are added after a look, until the results are deleted.
     let looks = "## Looks at the verdicts";
     assert!(!page.contains(looks));
     let more = ["--data", "my.txt", "--seeds", "3"];
@@ -399,7 +400,7 @@ fn an_experiment_of_ones_own_runs_on_ones_own_text() {
         2,
         &["--scale cpu", "the file has no scales"],
     );
-    // The same file with two scales.
+    // Writes the same file with two scales.
     let text = fs::read_to_string(scratch.path("my.ron")).unwrap();
     let scales = "scales: (small: (train: (steps: 2)), large: (seeds: [1, 2], claims: [])))";
     let (before, _) = text.trim_end().rsplit_once(')').unwrap();
@@ -555,7 +556,7 @@ fn remedies_fit_their_command() {
     }
 }
 
-/// The exit code of a command and its error.
+/// Returns the exit code of a command and its error.
 fn run_of(command: &mut std::process::Command) -> (Option<i32>, String) {
     let output = run(command);
     (output.status.code(), text(&output.stderr))

@@ -1,4 +1,4 @@
-//! Changes with which a run can be resumed, and the effect of damage: it costs only time.
+//! The changes with which a run can be resumed, and the effect of damage, which costs only time.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -20,15 +20,15 @@ fn recomputed_activations_give_the_same_run_and_may_change_within_it() {
     );
     for (name, model) in MODELS.into_iter().chain([earlier]) {
         let scratch = Scratch::new();
-        // Recomputation groups of one update, of one layer and of two layers.
+        // Recomputation groups consist of one update, of one layer and of two layers.
         let file = config(&scratch, &model.replace("n_layer: 2", "n_layer: 5"));
         ok(&mut train(&file, &scratch.path("kept")));
         let expected = outcome(&scratch.path("kept"));
         let same = |directory: &Path, what: &str| {
             let what = format!("{name}, {what}");
-            // If several groups read a tensor, its gradients are added in another order: earlier streams, and the
-            // blocks of a recurrence. Then only losses are compared. AdamW makes steps of full size even for gradients
-            // that are only rounding, such as the gradient of the bias of keys.
+            // Several groups read the earlier streams and the blocks of a recurrence, so gradients of these tensors are
+            // added in another order. Then only losses are compared, because AdamW makes steps of full size even for
+            // gradients that are only rounding error. An example is the gradient of the keys' bias.
             if !model.contains("(k: ") && !model.contains("recurrence") {
                 return assert_same(directory, &expected, &what);
             }
@@ -45,7 +45,7 @@ fn recomputed_activations_give_the_same_run_and_may_change_within_it() {
             ok(command.args(["--set", &format!("train.recompute={recompute}")]));
             same(&directory, recompute);
         }
-        // The run is killed while it recomputes, and continued without recomputation.
+        // The run is killed while it recomputes, and is continued without recomputation.
         let directory = scratch.path("both");
         let mut first = with_fault(train(&file, &directory), 60, "kill");
         first.args(["--set", "train.recompute=Layers"]);
@@ -85,7 +85,7 @@ fn a_longer_budget_goes_on_and_the_change_is_written_down() {
     assert_eq!(history.len(), 2);
     assert_eq!(history[1].step, 24);
     assert!(history[1].changes[0].contains("train.steps"));
-    // From now on, the run has the larger number of steps. A smaller number would be another run.
+    // From now on, the run has the larger number of steps. With a smaller number, it would be another run.
     let shown = ok(&mut resume(&directory));
     assert!(shown.contains("step-00000030"), "{shown}");
     fails(
@@ -156,10 +156,15 @@ fn another_config_or_other_data_are_refused_unless_allowed() {
     assert_eq!(history[1].step, 6);
     assert_eq!(history[1].changes.len(), 3, "{:?}", history[1].changes);
     // From now on, the run has these settings.
-    ok(&mut changed(&[
+    let shown = ok(&mut changed(&[
         "train.learning_rate=2e-2",
         "data.source.tokens=4000",
     ]));
+    let unused = "no step used these changes";
+    assert!(!shown.contains(unused), "{shown}");
+    let mut too_late = changed(&["train.learning_rate=3e-2", "data.source.tokens=4000"]);
+    let shown = ok(too_late.arg("--allow-config-change"));
+    assert!(shown.contains(unused), "{shown}");
 }
 
 #[test]
@@ -180,7 +185,7 @@ fn the_same_data_from_another_place_are_the_same() {
     ok(&mut from(&here, "train.steps=6"));
     fs::remove_file(&here).unwrap();
     ok(&mut from(&there, "train.steps=9"));
-    // From now on the run knows the new path.
+    // From now on, the run knows the new path.
     ok(resume(&directory).env("XDG_CACHE_HOME", scratch.path("cache")));
 }
 
@@ -203,7 +208,7 @@ fn one_run_has_one_process() {
     fails(&mut resume(&directory), 1, &["in use by", &owner]);
     child.kill().unwrap();
     ends(&mut child);
-    // The lock ends with its process, whatever the file contains.
+    // The lock ends with its process, whatever the lock file contains.
     assert!(
         fs::read_to_string(directory.join("lock"))
             .unwrap()
@@ -248,7 +253,7 @@ fn torn_lines_and_damaged_checkpoints_cost_only_time() {
     assert_same(&directory, &expected, "after damage");
     assert!(directory.join("checkpoints/damaged-step-00000024").is_dir());
 
-    // The error names a damaged row, and nothing is changed.
+    // The error names a damaged row, and no file is changed.
     let metrics = directory.join("metrics.jsonl");
     let rows = fs::read_to_string(&metrics).unwrap();
     fs::write(&metrics, rows.replacen("\"step\":4", "\"step\":x", 1)).unwrap();
@@ -293,7 +298,7 @@ fn a_run_from_other_weights_begins_with_them_again() {
         let directory = scratch.path(&format!("killed-{at}"));
         let output = run(&mut with_fault(from(&directory), at, "kill"));
         assert!(killed(&output), "{at}");
-        // The run has its own copy of the weights from the start.
+        // From its first step, the run has its own copy of the weights.
         let mut command = match directory.join("config.ron").exists() {
             true => resume(&directory),
             false => from(&directory),
@@ -319,7 +324,7 @@ fn a_run_from_other_weights_begins_with_them_again() {
     ok(train(&file, &second).arg("--init-from").arg(&copied));
     fs::rename(&copied, &first).unwrap();
 
-    // A run stopped before its first step also has these weights.
+    // A run that is stopped before its first step also has these weights.
     let stopped = scratch.path("stopped");
     let changes = with_fault(from(&scratch.path("traced")), 0, "trace");
     let changes = text(&run(&mut { changes }).stderr);
@@ -331,7 +336,7 @@ fn a_run_from_other_weights_begins_with_them_again() {
     fs::rename(&first, scratch.path("gone")).unwrap();
     ok(&mut resume(&stopped));
     assert_same(&stopped, &expected, "stopped before its first step");
-    // It does not continue with fresh weights.
+    // The run does not continue with fresh weights.
     fs::remove_dir_all(stopped.join("checkpoints")).unwrap();
     fails(&mut resume(&stopped), 2, &["lost its checkpoints", "first"]);
 }
@@ -407,7 +412,7 @@ fn a_run_that_lost_its_checkpoints_loses_no_more() {
     let expected = outcome(&directory);
     let checkpoints = directory.join("checkpoints");
     let metrics = fs::read(directory.join("metrics.jsonl")).unwrap();
-    // A disk that is not mounted.
+    // The checkpoints are on a disk that is not mounted.
     fs::rename(&checkpoints, scratch.path("elsewhere")).unwrap();
     std::os::unix::fs::symlink("/nonexistent/disk", &checkpoints).unwrap();
     fails(&mut resume(&directory), 2, &["checkpoints"]);

@@ -9,7 +9,7 @@ use residual_zoo_testing::runs::{MODELS, config, resume, train};
 use std::path::Path;
 use std::process::Command;
 
-/// Trains `new_tokens` of the run `base`, and returns the directory of the tuned run.
+/// Trains new tokens of the run `base`, as many as `new_tokens` says. Returns the directory of the tuned run.
 fn tune(scratch: &Scratch, new_tokens: &str, seed: usize) -> std::path::PathBuf {
     let directory = scratch.path(&format!("tuned-{seed}"));
     let mut command = train(&scratch.path("base").join("config.ron"), &directory);
@@ -161,13 +161,13 @@ fn what_cannot_be_tuned_or_merged_is_named() {
         2,
         &["--tune", "tuned already"],
     );
-    // All other weights would be random.
+    // Without initial weights, all frozen weights would be random.
     fails(
         &mut train(&tuned.join("config.ron"), &new),
         2,
         &["model.added", "--init-from"],
     );
-    // A model merged with itself is the same function, with half the values.
+    // A model that is merged with itself is the same function if the values are halved.
     ok(merge(&base, &base, &new).args(["--value-scale", "0.5"]));
     let greedy = |run: &Path| {
         let mut command = zoo("generate");
@@ -204,10 +204,10 @@ fn an_experiment_begins_with_the_merged_weights_of_two_runs() {
         let found = all.find(|found| found["run"] == run).unwrap();
         found["quantities"][quantity].as_f64().unwrap()
     };
-    // Only the new tokens are trained, and the merged model has the new tokens of both.
+    // Only the new tokens are trained. The merged model has the new tokens of both runs.
     let tuned = of("tuned on the first text", "parameters");
     assert_eq!(of("merged, first text", "parameters"), 2.0 * tuned);
-    // The runs from which the merged ones started have both, and merging them by hand gives the same weights.
+    // Merging the two tuned runs with the command `merge` gives the same weights.
     let pool = scratch.path("runs/pool");
     let runs = std::fs::read_dir(&pool)
         .unwrap()
@@ -231,11 +231,11 @@ fn an_experiment_begins_with_the_merged_weights_of_two_runs() {
     ok(&mut merge(a, b, &by_hand));
     let weights = |run: &Path| std::fs::read(run_dir_weights(run)).unwrap();
     assert_eq!(weights(merged), weights(&by_hand));
-    // A merged run that is missing is made again.
+    // A missing merged run is made again.
     std::fs::remove_dir_all(merged).unwrap();
     ok(&mut experiment());
     assert_eq!(weights(merged), weights(&by_hand));
-    // Runs that started from a deleted run are trained again, so merged runs are made again too.
+    // If a run starts from a deleted run, it is trained again. Merged runs are then made again too.
     let before = std::fs::metadata(merged.join("config.ron"))
         .unwrap()
         .modified()

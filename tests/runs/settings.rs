@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use residual_zoo_testing::program::{ends, fails, ok, zoo};
 
-/// The environment of a running program, as soon as `wanted` is in it, or after 20 seconds.
+/// Returns the environment of a running program, as soon as it contains `wanted`, or after 20 seconds.
 fn environment(child: &Child, wanted: &str) -> Vec<String> {
     let start = Instant::now();
     loop {

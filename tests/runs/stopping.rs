@@ -1,19 +1,19 @@
 //! Signals that arrive together, readers that do not read, and processes that are suspended for a while.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::program::{
-    SMOKE, Scratch, ends, in_shell, run, signal, stopped_by, text, zoo,
+    SMOKE, Scratch, ends, in_shell, ok, run, signal, stopped_by, text, zoo,
 };
 use residual_zoo_testing::runs::{config_on, train};
 use residual_zoo_testing::terminal::wait;
 
-/// A run that logs every step and does not end by itself.
+/// Returns a command for a run that logs every step and does not end by itself.
 fn endless(directory: &Path) -> Command {
     let mut command = zoo("train");
     command.arg(SMOKE).arg("--run").arg(directory);
@@ -36,13 +36,14 @@ fn wait_for_steps(run: &Path, steps: usize) {
     assert!(wait(|| (logged(run) > steps).then_some(())).is_some());
 }
 
-/// Checks that the process that got `signal` ends by itself, with a checkpoint.
+/// Checks that the process that got `signal` ends by itself, and leaves a checkpoint.
 fn ends_with_a_checkpoint(mut child: Child, run: &Path, signal: &str, what: &str) {
     assert_eq!(ends(&mut child).code(), stopped_by(signal), "{what}");
     assert!(checkpoint::newest(run).is_ok(), "{what}");
 }
 
-/// Reading the images of a batch takes seconds. A stopped run ends without the batch, and continues with it.
+/// Reading the images of a batch takes seconds. A stopped run ends without reading the batch, and reads it when it
+/// continues.
 #[test]
 fn a_run_that_decodes_large_images_ends_soon_and_goes_on() {
     let scratch = Scratch::new();
@@ -92,12 +93,69 @@ fn an_estimate_of_memory_can_be_stopped() {
         command.args(["experiments/gpt2/bench.ron", "--memory"]);
         let mut child = command.stdout(File::create(&out).unwrap()).spawn().unwrap();
         let printed = || fs::read_to_string(&out).unwrap();
-        // The last line before the estimate.
+        // This line is the last one before the estimate.
         assert!(wait(|| printed().contains("\ncheckpoint ").then_some(())).is_some());
         signal(&child, name);
         assert_eq!(ends(&mut child).code(), stopped_by(name));
         assert!(!printed().contains("memory of training"), "{}", printed());
     }
+}
+
+/// Writes the config of a model that reads so many tokens that a pass takes a minute, from a text of `bytes` bytes.
+fn slow(scratch: &Scratch, bytes: usize) -> PathBuf {
+    let text = "to be or not to be ".repeat(bytes / 19);
+    let text = scratch.file("text.txt", text);
+    let config = format!(
+        "(model: Gpt2(n_layer: 1, n_head: 1, width: 64, context: 131072), \
+         data: (source: Path({text:?}), tokenizer: Bytes), \
+         train: (steps: 1, warmup: 1, batch: 1, validate_batches: 1))"
+    );
+    scratch.file("slow.ron", config)
+}
+
+/// Stops `child` during a long pass, and checks that it ends soon.
+fn ends_within_a_pass(mut child: Child) {
+    thread::sleep(Duration::from_secs(1));
+    let start = Instant::now();
+    signal(&child, "-INT");
+    assert_eq!(ends(&mut child).code(), stopped_by("-INT"));
+    assert!(start.elapsed() < Duration::from_secs(15));
+}
+
+#[test]
+fn an_estimate_ends_within_a_pass() {
+    let scratch = Scratch::new();
+    let out = scratch.path("out");
+    let mut command = zoo("describe");
+    command.arg(slow(&scratch, 2_000_000)).arg("--memory");
+    let child = command.stdout(File::create(&out).unwrap()).spawn().unwrap();
+    let printed = || fs::read_to_string(&out).unwrap();
+    assert!(wait(|| printed().contains("\ncheckpoint ").then_some(())).is_some());
+    ends_within_a_pass(child);
+}
+
+#[test]
+fn an_evaluation_ends_within_a_window() {
+    let scratch = Scratch::new();
+    let [run, out] = ["run", "out"].map(|name| scratch.path(name));
+    let mut train = zoo("train");
+    train
+        .arg(slow(&scratch, 200_000))
+        .args(["--set", "train.time=16"]);
+    ok(train.arg("--run").arg(&run).arg("--no-tui"));
+    let mut command = zoo("evaluate");
+    command
+        .arg(&run)
+        .arg("--task")
+        .arg(scratch.path("text.txt"));
+    let child = command
+        .arg("--force")
+        .arg("--out")
+        .arg(&out)
+        .spawn()
+        .unwrap();
+    assert!(wait(|| out.is_dir().then_some(())).is_some());
+    ends_within_a_pass(child);
 }
 
 #[test]
@@ -129,7 +187,7 @@ fn a_reader_who_does_not_read_does_not_keep_a_run_from_saving() {
             _ => command.stderr(File::create(scratch.path("err")).unwrap()),
         };
         let child = command.spawn().unwrap();
-        // Once no step is logged any more, the pipe is full.
+        // When no further step is logged, the pipe is full.
         let mut last = (0, Instant::now());
         let full = wait(|| {
             let steps = logged(&directory);

@@ -14,7 +14,7 @@ use residual_zoo_testing::program::{
 use residual_zoo_testing::runs::four_runs;
 use serde_json::Value;
 
-/// A run file of a tiny model with 8 steps, validated every 2.
+/// Writes the run file of a tiny model, with 8 steps and a validation every 2 steps.
 fn small(scratch: &Scratch) -> PathBuf {
     scratch.file(
         "small.ron",
@@ -37,14 +37,15 @@ fn results(directory: &Path) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The name of a sweep of `small.ron`.
+/// Returns the name of a sweep of `small.ron`.
 fn name(scratch: &Scratch) -> String {
     let folder = scratch.path("");
     let folder = folder.file_name().unwrap().to_string_lossy().into_owned();
     format!("{folder}-small")
 }
 
-/// The mean loss and the share of the steps of every point, by its assignments. A seed that diverged has no loss.
+/// Returns the mean loss of every point and its share of the steps, by the point's assignments. A seed that diverged
+/// has no loss.
 fn tried(results: &Value, run: usize) -> BTreeMap<String, (f64, f64)> {
     let points = results["tuning"]["runs"][run]["tried"].as_array().unwrap();
     let mean = |losses: &Value| {
@@ -105,7 +106,7 @@ fn the_best_point_is_found_marked_and_warned_of_at_an_edge() {
     for assignment in &set {
         assert!(line.contains(&format!("--set {assignment}")), "{line}");
     }
-    // The table has the values of every point, and the directories that are printed for the best.
+    // The table has the values of every point. It also has the directories that are printed for the best point.
     let csv = fs::read_to_string(directory.join("results.csv")).unwrap();
     let columns = "run,train.learning_rate,train.batch,seed,directory,";
     assert!(
@@ -124,7 +125,7 @@ fn the_best_point_is_found_marked_and_warned_of_at_an_edge() {
         let line = csv.lines().find(|line| line.contains(place)).unwrap();
         assert!(line.contains(&format!(",{},", values.join(","))), "{line}");
     }
-    // A batch of two values is always at an edge.
+    // With only two values, the best batch is always at an edge.
     assert!(
         shown.contains("end of its range; extend the range"),
         "{shown}"
@@ -423,7 +424,7 @@ fn a_run_is_tuned_after_the_run_that_it_starts_from() {
     let best = runs[1]["best"].as_u64().unwrap() as usize;
     let best = runs[1]["tried"][best]["values"][0].as_f64().unwrap();
     assert!(runs[2]["best"].is_u64(), "{}", runs[2]);
-    // Three points with one seed, and the best one with two: all of them start from the best parent.
+    // Three points have one seed, and the best point has two. All these runs start from the best parent.
     let pool = fs::read_dir(scratch.path("out").join("pool")).unwrap();
     let mut count = 0;
     for run in pool.map(|entry| entry.unwrap().path()) {
@@ -522,7 +523,7 @@ fn errors_name_the_option_or_the_place_in_the_file() {
         assert!(is_set || !said.contains("--set"), "{said}");
         assert!(!said.contains("sweep.over"), "{said}");
     }
-    // In a file, errors name the field of the file.
+    // If the sweep is in a file, errors name the field of the file.
     let model = "Gpt2(n_layer: 1, n_head: 1, width: 8, context: 8)";
     for (fields, of_run, place) in [
         (

@@ -9,7 +9,7 @@ use residual_zoo_testing::program::{SMOKE, Scratch, ok, zoo};
 use residual_zoo_testing::root;
 use serde_json::Value;
 
-/// A command that trains the smallest run with event files.
+/// Returns a command that trains the smallest run with event files.
 fn train(run: &Path, steps: usize) -> Command {
     let mut command = zoo("train");
     command.arg(SMOKE).arg("--run").arg(run);
@@ -29,7 +29,7 @@ fn event_file(run: &Path) -> PathBuf {
     files[0].clone()
 }
 
-/// The number of records of a file. The lengths of the records must add up.
+/// Counts the records of a file, whose lengths must add up to the file's length.
 fn records(file: &Path) -> usize {
     let mut rest = fs::read(file).unwrap();
     let mut count = 0;
@@ -41,13 +41,13 @@ fn records(file: &Path) -> usize {
     count
 }
 
-/// The number of records for the rows and samples of a run, with the version and the config.
+/// Returns the expected number of records: for the rows and samples of a run, its config, and the format version.
 fn expected(run: &Path) -> usize {
     let rows = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     let rows = rows
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
-    // All numbers of a row except the step, the FLOPs and the seconds.
+    // Every number of a row counts, except the step, the FLOPs and the seconds.
     let numbers: usize = rows.map(|row| row.as_object().unwrap().len() - 3).sum();
     let samples = fs::read_to_string(run.join("samples.txt")).unwrap();
     2 + numbers + samples.matches("=== step ").count()
@@ -60,7 +60,7 @@ fn every_row_and_sample_is_an_event_also_after_a_restart() {
     ok(&mut train(&run, 30));
     let before = records(&event_file(&run));
     assert_eq!(before, expected(&run));
-    // Event files can be added to a run later, and contain all rows.
+    // Event files can be added to a run later, and then contain all rows.
     fs::remove_dir_all(run.join("tensorboard")).unwrap();
     ok(&mut train(&run, 60));
     assert_eq!(records(&event_file(&run)), expected(&run));
@@ -75,7 +75,7 @@ fn a_foreign_file_among_the_events_keeps_a_run_from_being_deleted() {
     let scratch = Scratch::new();
     let run = scratch.path("run");
     ok(&mut train(&run, 2));
-    // Other programs may write events there too, which stay when the run goes on.
+    // Other programs may write events to the same directory. When the run continues, these events stay.
     for name in ["notes.txt", "events.out.tfevents.1700000000.host"] {
         let foreign = run.join("tensorboard").join(name);
         fs::write(&foreign, "mine").unwrap();

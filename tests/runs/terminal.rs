@@ -13,12 +13,12 @@ use residual_zoo_testing::terminal::{Terminal, screen, wait};
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?1049l";
 
-/// A run that does not end by itself.
+/// Returns a command for a run that does not end by itself.
 fn endless(directory: &Path, settings: &[&str]) -> Command {
     of_steps(100_000_000, directory, settings)
 }
 
-/// A command that trains a run of `steps` steps.
+/// Returns a command that trains a run of `steps` steps.
 fn of_steps(steps: usize, directory: &Path, settings: &[&str]) -> Command {
     let mut command = zoo("train");
     command.arg(SMOKE).arg("--run").arg(directory);
@@ -29,7 +29,7 @@ fn of_steps(steps: usize, directory: &Path, settings: &[&str]) -> Command {
     command
 }
 
-/// Checks that the screen was left after all drawing and before the last lines.
+/// Checks that the program left the alternate screen after all drawing and before the last lines.
 fn assert_restored(shown: &str) {
     let left = shown.rfind(LEAVE).unwrap();
     assert!(shown.find(ENTER).is_some_and(|entered| entered < left));
@@ -46,7 +46,7 @@ fn a_key_and_ctrl_c_stop_a_run_with_a_checkpoint() {
         let run = scratch.path(name);
         let mut terminal = Terminal::open(&endless(&run, &[]), &scratch.path("status"));
         terminal.wait_for("tokens/s");
-        // No key does harm. After the first row there are charts to choose from.
+        // No key does harm. After the first row, there are charts to choose from.
         terminal.press("kxyz\x1b[5~\t\x1b[C\x1b[D");
         terminal.wait_for("Gradient norm");
         terminal.press(last);
@@ -92,7 +92,7 @@ fn lines_about_runs_are_cut_between_words() {
 #[test]
 fn a_second_ctrl_c_ends_a_long_step_at_once() {
     let scratch = Scratch::new();
-    // A key that arrives before the first step stops the run there. Then the next attempt waits longer.
+    // A key that arrives before the first step stops the run there. In that case, the next attempt waits longer.
     for pause in [0.5, 2.0, 8.0] {
         let (run, status) = (scratch.path(&format!("run{pause}")), scratch.path("status"));
         fs::remove_file(&status).ok();
@@ -177,10 +177,10 @@ fn the_screen_stays_from_one_run_to_the_next() {
     assert_eq!(shown.matches(ENTER).count(), 1);
     assert_restored(&shown);
     assert!(screen(&shown).contains("report:"));
-    // A trained run does not open the dashboard again.
+    // A comparison of trained runs does not open the dashboard again.
     let (_, shown) = Terminal::open(&command, &scratch.path("status")).end();
     assert_eq!(shown.matches(ENTER).count(), 0);
-    assert_eq!(ok(&mut command).matches("already trained").count(), 6);
+    assert_eq!(ok(&mut command).matches("already trained").count(), 7);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn what_is_listed_and_planned_fits_into_a_narrow_terminal() {
     }
 }
 
-/// A text whose characters include those that set the title of a terminal.
+/// Writes a text with the characters that set the title of a terminal.
 fn hostile_text(scratch: &Scratch) -> std::path::PathBuf {
     scratch.file("text.txt", "a\x1b]0;b\x07".repeat(4000))
 }

@@ -1,4 +1,4 @@
-//! On Flex, a run has the same result with any number of threads, to the bit.
+//! On Flex, a run has the same result with any number of threads, bit for bit.
 
 use residual_zoo_testing::program::{Scratch, ok};
 use residual_zoo_testing::runs::{STEPS, assert_same, outcome, train};

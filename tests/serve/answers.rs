@@ -1,4 +1,4 @@
-//! Answers of the server.
+//! Tests the server's answers.
 
 use burn::backend::Flex;
 use burn::tensor::activation::log_softmax;
@@ -33,7 +33,7 @@ fn completions_of_every_model_are_those_of_generate() {
         "on",
         "the cat",
     ];
-    // The text outgrows the context during generation, so it is shortened.
+    // During generation, the text outgrows the context, so the model continues from the newest half of the context.
     let tokens = 90;
     for (name, model) in [zoo::architectures(), zoo::compositions(), zoo::loops()].concat() {
         let served = Served::new(&model, &tokenizer(), &["--batch", "4"]);
@@ -71,7 +71,7 @@ fn one_request_at_a_time_and_many_at_once_get_the_same() {
         let all: Vec<_> = (0..64).map(|i| scope.spawn(move || ask(i))).collect();
         all.into_iter().map(|one| one.join().unwrap()).collect()
     });
-    // Sums in another order can change which token is drawn.
+    // Sums in another order can change which token is drawn, so a few texts may differ.
     let equal = alone.iter().zip(&together).filter(|(a, b)| a == b).count();
     assert!(equal >= 60, "{equal} of 64 are equal");
 }
@@ -112,7 +112,7 @@ fn log_probabilities_are_those_of_the_whole_sequence() {
             let ids: Vec<i32> = tokens.iter().map(id).collect();
             assert!(scored["token_logprobs"][0].is_null() && scored["top_logprobs"][0].is_null());
             for at in 1..ids.len() {
-                // The prompt is read as a whole, then each appended token.
+                // The prompt is read as a whole, and then each appended token.
                 let prompt = ids.len() - 5;
                 let read = if at < prompt { prompt } else { at };
                 let data = TensorData::new(ids[..read].to_vec(), [1, read]);
@@ -200,7 +200,7 @@ fn a_stop_ends_the_text_before_it() {
     };
     let (text, finish, tokens) = greedy(Value::Null);
     assert_eq!((finish.as_str(), tokens), ("length", json!(40)));
-    // Two adjacent characters of the text, and a character that does not occur in it.
+    // The stop sequences are two adjacent characters of the text, and a character that does not occur in it.
     let chars: Vec<char> = text.chars().collect();
     let stop: String = chars[10..12].iter().collect();
     let at = text.find(&stop).unwrap();
@@ -215,7 +215,8 @@ fn a_stop_ends_the_text_before_it() {
 #[test]
 fn a_prompt_that_ends_within_a_character_is_echoed_whole() {
     let served = Served::gpt2();
-    // Bytes of a character of three bytes, of a character of four, and a byte that no character has.
+    // The bytes are part of a character of three bytes, part of a character of four bytes, and a byte that no character
+    // has.
     for (prompt, text, starts) in [
         (vec![97, 230, 151], "a\u{fffd}", vec![0, 1, 1]),
         (
@@ -277,7 +278,7 @@ fn choices_stop_each_for_itself() {
     };
     let free = ask(Value::Null);
     let texts = texts(&free);
-    // A character that many texts have, but not all.
+    // Chooses a character that many texts have, but not all.
     let count = |stop: char| texts.iter().filter(|text| text.contains(stop)).count();
     let stop = texts.concat().chars().max_by_key(|c| match count(*c) {
         count if count < texts.len() => count,
@@ -327,7 +328,7 @@ fn settings_of_a_request_are_respected() {
     let seeded = |seed: i64| text(json!({ "prompt": "abc", "max_tokens": 20, "seed": seed }));
     assert_eq!(seeded(-3), seeded(-3));
     assert_ne!(seeded(1), seeded(2));
-    // No two choices have the same draws, whatever their seed.
+    // No two choices draw the same numbers, whatever their seed is.
     let all = (0..12)
         .flat_map(|seed| text(json!({ "prompt": "abc", "max_tokens": 20, "seed": seed, "n": 8 })));
     let all: std::collections::BTreeSet<String> = all.collect();
@@ -346,7 +347,7 @@ fn settings_of_a_request_are_respected() {
             greedy
         );
     }
-    // The prompt as a text, as ids, and without the name of the model.
+    // The prompt is given as text, as ids, and without the name of the model.
     let ids = bytes().encode("abc").unwrap();
     let body = json!({ "model": "model", "prompt": ids, "max_tokens": 20, "temperature": 0 });
     assert_eq!(text(body), greedy);

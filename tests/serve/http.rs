@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Served;
 
-/// Returns the status and the code of an answer whose body must be an error in OpenAI's form.
+/// Returns the status and the error code of an answer whose body must be an error in OpenAI's form.
 fn error_of(answer: &[u8]) -> (u16, String) {
     let text = String::from_utf8_lossy(answer);
     let (head, body) = text
@@ -144,7 +144,7 @@ fn other_protocols_are_answered() {
         &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100],
     ]
     .concat();
-    // The first message of TLS, as a browser at `https://` sends it.
+    // The first message of TLS is what a browser sends to `https://`.
     let mut hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec();
     hello.extend((0..506).map(|i| (i * 7 % 256) as u8));
     for (start, status, code) in [
@@ -233,7 +233,7 @@ fn a_head_is_as_large_as_the_message_says() {
         (fields(101), false),
     ] {
         let size = head.len();
-        // The body is sent at once, and in parts.
+        // The body is sent all at once, and in parts.
         for part in [size, 10_000] {
             let mut client = served.server.connect();
             for part in head.as_bytes().chunks(part) {
@@ -265,7 +265,7 @@ fn bodies_in_any_frame_are_read() {
         .map(|c| format!("1;name=\"a b\";x\r\n{c}\r\n"))
         .collect();
     for request in [
-        // Chunks with extensions, and fields after the last chunk.
+        // Chunks may have extensions, and header fields may follow the last chunk.
         format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunks}0\r\nX-After: 1\r\n\r\n"),
         format!(
             "{head}Expect: 100-continue\r\nContent-Length: {}\r\n\r\n{body}",

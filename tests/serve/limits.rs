@@ -1,4 +1,4 @@
-//! Many clients, slow clients, and clients that go away.
+//! Tests many clients, slow clients, and clients that disconnect.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
@@ -72,7 +72,7 @@ fn more_than_the_queue_holds_are_told_to_come_again() {
         "{} answered",
         count(200)
     );
-    // All places are free again.
+    // Afterwards, all places are free again.
     served.server.complete(&json!({ "prompt": vec!["a"; 10] }));
     let both = || {
         served
@@ -86,14 +86,14 @@ fn more_than_the_queue_holds_are_told_to_come_again() {
     });
 }
 
-/// The longest wait for something that a correct server does, on any machine.
+/// The longest wait for an event that happens on any machine if the server is correct.
 const LONG: Duration = Duration::from_secs(600);
 
 /// The number of tokens of a request that would take longer than any test.
 const ENDLESS: usize = 200_000;
 
-/// Waits until `is_done`, for half as long as an endless request would take. Meanwhile, the server generates tokens,
-/// whose number measures the time.
+/// Waits until `is_done` returns true, for half as long as an endless request would take. Meanwhile, the server
+/// generates tokens, and their number measures the time.
 fn wait(served: &Served, problem: &str, mut is_done: impl FnMut() -> bool) {
     let begin = Instant::now();
     let tick = json!({ "prompt": "a", "max_tokens": ENDLESS / 200 });
@@ -171,7 +171,7 @@ fn clients_that_go_away_free_their_places() {
 #[test]
 fn slow_clients_hold_up_nobody() {
     let served = Served::gpt2();
-    // Half a head, half a body, and an answer that nobody reads.
+    // The clients send half of the headers, send half of a body, or do not read the answer.
     let whole = request(&json!({ "prompt": "a", "max_tokens": 4000, "stream": true }));
     let slow: Vec<_> = (0..90)
         .map(|i| {
@@ -196,7 +196,7 @@ fn a_stop_frees_the_place_of_its_choice() {
         &bytes(),
         &["--queue", "8", "--max-tokens", &ENDLESS.to_string()],
     );
-    // Three prompts whose text reaches a stop, and one whose text does not.
+    // Finds three prompts whose text reaches a stop sequence, and one whose text does not.
     let texts: Vec<(String, String)> = ('a'..='z')
         .map(|prompt| {
             let body = json!({ "prompt": prompt, "max_tokens": 3000, "temperature": 0 });
@@ -224,7 +224,7 @@ fn a_stop_frees_the_place_of_its_choice() {
         });
         let mut client = served.server.connect();
         client.write_all(&request(&body)).unwrap();
-        // The endless prompt then holds one of the eight places, so requests for four and for three fit.
+        // The endless prompt then holds one of the eight places, so a request for four and a request for three fit.
         both_fit(&served, 4, 3);
         client.shutdown(Shutdown::Both).unwrap();
         all_places_are_free(&served);
@@ -256,7 +256,7 @@ fn half_requests_do_not_lock_others_out() {
         }
         let closed = slow.iter().filter(|client| is_closed(client)).count();
         assert!(closed >= 88, "{closed} of 600 are closed");
-        // No other connection had to end for that. After 30 s, each is closed.
+        // In the first 30 s, the server closes only as many connections as it needs. After that, it closes all of them.
         if begin.elapsed() < Duration::from_secs(25) {
             assert!(closed < 250, "{closed} of 600 are closed");
         }
@@ -277,9 +277,9 @@ fn bodies_that_are_held_have_a_bound() {
         client
     };
     let held: Vec<_> = (0..80).map(|_| send()).collect();
-    // Clients without a place are told to retry. The server waits for the others.
+    // The server tells clients without a place to retry. It waits for the bodies of the other clients.
     let mut answers = vec![String::new(); held.len()];
-    // All bodies share 64 MiB, so at most 64 of the 80 have room.
+    // All bodies share 64 MiB, so at most 64 of the 80 bodies have room.
     wait(&served, "fewer than 16 are refused", || {
         for (mut client, answer) in held.iter().zip(&mut answers) {
             client.set_nonblocking(true).unwrap();
@@ -295,7 +295,7 @@ fn bodies_that_are_held_have_a_bound() {
     });
     for answer in answers {
         let is_refused = answer.starts_with("http/1.1 503") && answer.contains("retry-after: 1");
-        // On a slow machine, the time limit for a body passes.
+        // On a slow machine, the time limit for a body may pass.
         let is_late = answer.starts_with("http/1.1 408");
         assert!(is_refused || is_late || answer.is_empty(), "{answer}");
     }
@@ -312,7 +312,7 @@ fn bodies_that_are_held_have_a_bound() {
     }
 }
 
-/// Returns a request whose answer has some megabytes: the log-probabilities of many prompts.
+/// Returns a request whose answer is several megabytes long: the log-probabilities of many prompts.
 fn large_answer(stream: bool) -> serde_json::Value {
     let prompts = vec!["a prompt of sixty-four bytes, which fills the context of the one"; 128];
     json!({ "prompt": prompts, "max_tokens": 0, "echo": true, "logprobs": 20, "stream": stream })
@@ -337,7 +337,7 @@ fn answers_that_nobody_reads_have_a_bound() {
                         held.push(client);
                         break;
                     }
-                    // The earlier clients still hold places, or are being closed.
+                    // The earlier clients still hold places, or the server is closing them.
                     b"HTTP/1.1 429" | b"HTTP/1.1 503" => {}
                     line => panic!("{}", String::from_utf8_lossy(line)),
                 }
@@ -345,7 +345,7 @@ fn answers_that_nobody_reads_have_a_bound() {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
-        // A client that reads gets its answer, however large, when it retries.
+        // A client that reads and retries gets its answer, however large the answer is.
         let begin = Instant::now();
         let whole = loop {
             match served.server.ask(&large_answer(false)) {
@@ -421,7 +421,7 @@ fn a_half_closed_connection_counts_as_gone() {
         (&client).write_all(&request(&body)).unwrap();
         std::thread::sleep(Duration::from_millis(100));
         client.shutdown(Shutdown::Write).unwrap();
-        // The connection ends long before the text.
+        // The connection ends long before the text does.
         wait(&served, "the connection stays open", || is_cut(&client));
     }
     all_places_are_free(&served);
@@ -517,7 +517,7 @@ fn a_large_request_leaves_room_for_others() {
         (status, answer["error"]["param"].as_str()),
         (400, Some("n"))
     );
-    // The large request has waited, and its answer is complete.
+    // The large request had to wait, and its answer is complete.
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     assert!(rest.contains("[DONE]"));
@@ -572,7 +572,7 @@ fn who_sends_much_sees_why_it_is_refused() {
             413
         );
     }
-    // A body that is too long is refused by its declared length, before it is sent.
+    // The server refuses a body that is too long because of its declared length, before the client sends it.
     for more in ["", "Expect: 100-continue\r\n"] {
         let head = format!(
             "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{json}{more}Content-Length: 2000000\r\n\r\n"
@@ -593,7 +593,7 @@ fn a_server_ends_when_its_model_panics() {
     let path = scratch.path("model");
     runs::untrained(&zoo::gpt2(), &bytes(), &path);
     let run = Run::open(&path).unwrap();
-    // A model with a shorter context than the run panics on a long prompt.
+    // This model panics on a long prompt, because its context is shorter than the context of the run.
     let shorter = run.config.clone();
     let shorter = shorter.set(&["model.context=8".into()]).unwrap();
     let device = Default::default();

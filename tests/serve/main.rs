@@ -1,6 +1,6 @@
-//! Tests of the server through its clients' interface.
+//! Tests the server through the interface that clients use.
 //!
-//! The test that needs Python with `openai` is ignored by default. This runs it:
+//! The test that needs Python with `openai` is ignored by default. This command runs it:
 //!
 //! ```sh
 //! RESIDUAL_ZOO_PYTHON=venv/bin/python cargo test --release --workspace --test serve -- --ignored
@@ -63,7 +63,7 @@ impl Served {
         }
     }
 
-    /// Serves a GPT-2 with bytes as tokens, whose context is 64.
+    /// Serves a GPT-2 whose tokens are bytes and whose context is 64.
     fn gpt2() -> Self {
         Self::new(&zoo::gpt2(), &bytes(), &[])
     }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Uses a server of residual-zoo with OpenAI's own package.
+"""Uses a residual-zoo server through OpenAI's own package.
 
     with_openai.py http://HOST:PORT/v1
 """

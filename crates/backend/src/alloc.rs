@@ -5,8 +5,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The system's allocator, with a count of the bytes in use. It ignores small allocations: all threads share the
-/// counters, and a tokenizer makes millions of small allocations a second. Tensors are rarely small.
+/// The system's allocator, with a count of the bytes in use. It ignores small allocations, because all threads share
+/// the counters, and a tokenizer makes millions of small allocations a second. Tensors are rarely small.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PeakAlloc;
 
@@ -17,12 +17,12 @@ static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
 impl PeakAlloc {
-    /// Bytes in use.
+    /// Returns the number of counted bytes in use.
     pub(crate) fn in_use() -> usize {
         IN_USE.load(Relaxed)
     }
 
-    /// The maximum number of bytes in use since the last [`reset`](Self::reset).
+    /// Returns the maximum number of bytes in use since the last [`reset`](Self::reset).
     pub(crate) fn most() -> usize {
         MOST.load(Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Errors in the choice of a backend.
+//! Errors about choosing and using a backend.
 
 use std::any::Any;
 
@@ -50,7 +50,7 @@ pub enum BackendError {
         /// The size of the tensor, if it is known.
         wanted: Option<String>,
     },
-    /// The backend found no device or no driver.
+    /// The backend could not start, for instance because it found no device or no driver.
     #[error("backend `{kind}` did not start: {reason}; docs/backends.md lists what it needs")]
     Unusable {
         /// The backend.
@@ -87,7 +87,7 @@ fn names(kinds: &[BackendKind]) -> String {
         .join(", ")
 }
 
-/// The first line of a panic's message.
+/// Returns the first line of a panic's message; "it gave no reason" if the panic has no text.
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

@@ -30,7 +30,7 @@ impl BackendKind {
         Self::Wgpu,
     ];
 
-    /// The compiled backends, the default first.
+    /// Returns the compiled backends, the default first.
     pub fn compiled() -> Vec<Self> {
         Self::ALL
             .into_iter()
@@ -38,7 +38,7 @@ impl BackendKind {
             .collect()
     }
 
-    /// The first compiled backend.
+    /// Returns the first compiled backend.
     ///
     /// # Errors
     ///
@@ -70,13 +70,13 @@ impl BackendKind {
         }
     }
 
-    /// Whether the backend computes on the CPU, if no GPU is named.
+    /// Whether the backend can compute on the CPU, as [`run`](Self::run) then does if its `gpu` is `None`.
     pub fn has_cpu(self) -> bool {
         matches!(self, Self::Flex | Self::LibTorch)
     }
 
-    /// The GPU on which the backend computes if the user names neither a GPU nor the CPU. `None` means the CPU, or a
-    /// device that the backend chooses itself.
+    /// Returns the GPU on which the backend computes if the user names neither a GPU nor the CPU. `None` means the CPU,
+    /// or a device that the backend chooses itself.
     pub fn default_gpu(self) -> Option<usize> {
         match self {
             #[cfg(feature = "tch")]
@@ -85,7 +85,7 @@ impl BackendKind {
         }
     }
 
-    /// The cargo feature of the backend, which is also its name on a command line.
+    /// Returns the cargo feature of the backend, which is also its name on a command line.
     pub fn feature(self) -> &'static str {
         match self {
             Self::Flex => "flex",

@@ -1,4 +1,4 @@
-//! Compiled backends, chosen at run time, and the memory that work on them takes.
+//! Runs work on a compiled backend that is chosen at run time, and measures the memory of that work.
 //!
 //! Burn's backends are types. A task for any backend implements [`OnBackend`], and [`BackendKind::run`] picks the
 //! type.

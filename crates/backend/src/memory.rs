@@ -1,4 +1,4 @@
-//! The memory that work takes, from memory pools of GPUs and from a counting allocator.
+//! Measures the memory that work takes, by GPU memory pools and by a counting allocator.
 
 use burn::tensor::backend::AutodiffBackend;
 
@@ -29,7 +29,7 @@ impl BackendKind {
         }
     }
 
-    /// Returns the free part of the backend's memory pool to the GPU.
+    /// Gives the free part of the backend's memory pool back to the GPU.
     ///
     /// # Errors
     ///
@@ -77,11 +77,11 @@ pub struct PeakMemory {
 }
 
 impl PeakMemory {
-    /// Starts a measurement on a backend and a GPU, given as for [`BackendKind::run`]. Measure one thing at a time,
+    /// Starts a measurement on a backend and a GPU, given as for [`BackendKind::run`]. Make one measurement at a time,
     /// because the process has one set of counters.
     pub fn start(kind: BackendKind, gpu: Option<usize>) -> Self {
         PeakAlloc::reset();
-        // An error is ignored here, because a broken backend reports it when work starts.
+        // Ignores an error, because a broken backend reports it when work starts.
         let _ = kind.shrink_pool(gpu);
         #[cfg(feature = "tch")]
         if let (BackendKind::LibTorch, Some(gpu)) = (kind, gpu) {
@@ -90,7 +90,7 @@ impl PeakMemory {
         Self { kind, gpu }
     }
 
-    /// The maximum number of bytes in use since the start; `None` if unknown.
+    /// Returns the maximum number of bytes in use since the start, or the size of the memory pool; `None` if unknown.
     pub fn bytes(&self) -> Option<u64> {
         match self.kind {
             // A program always uses some memory, so zero means that the allocator does not count.
@@ -102,7 +102,8 @@ impl PeakMemory {
     }
 }
 
-/// Bytes that Rust has allocated and not freed; `None` in a program that does not count them.
+/// Returns the number of bytes that Rust has allocated and not freed, without allocations below 256 bytes; `None` in a
+/// program that does not count them.
 pub fn allocated() -> Option<u64> {
     Some(PeakAlloc::in_use() as u64).filter(|bytes| *bytes > 0)
 }

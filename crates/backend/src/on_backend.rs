@@ -43,8 +43,8 @@ impl BackendKind {
     ///
     /// # Errors
     ///
-    /// Returns an error if the backend is not compiled, has no such GPU, finds no device or driver, or runs out of
-    /// memory.
+    /// Returns an error if the backend is not compiled, has no such GPU, cannot start (for instance, without a driver),
+    /// or runs out of memory.
     pub fn run<T: OnBackend>(self, gpu: Option<usize>, task: T) -> Result<T::Output, BackendError> {
         match self {
             #[cfg(feature = "flex")]
@@ -109,7 +109,7 @@ where
             "the current directory is gone ({error}); change to another one"
         ))
     })?;
-    // Burn would block on a pipe, so only files are allowed.
+    // Reading a pipe would block Burn, so only regular files are allowed.
     let mut settings = here
         .ancestors()
         .flat_map(|directory| SETTINGS.map(|name| directory.join(name)));

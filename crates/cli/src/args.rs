@@ -27,20 +27,20 @@ pub struct BackendArgs {
     cpu: bool,
 }
 
-/// Returns the parser of a backend's name. Help and completions show the names.
+/// Returns the parser of a backend name. Help and completions list the names.
 fn backends() -> impl TypedValueParser<Value = BackendKind> {
     let names = BackendKind::ALL.map(BackendKind::feature);
     PossibleValuesParser::new(names).try_map(|name| name.parse::<BackendKind>())
 }
 
 impl BackendArgs {
-    /// Returns the requested backend, or the first one, and the GPU that it computes on. [`BackendKind::run`] takes
-    /// both.
+    /// Returns the requested backend, by default the first compiled one, and the GPU that this backend computes on.
+    /// [`BackendKind::run`] takes both.
     ///
     /// # Errors
     ///
-    /// Returns an error if the program was built without the backend, or if the CPU is requested from a backend for
-    /// GPUs.
+    /// Returns an error if the program was built without the requested backend or without any, or if the CPU is
+    /// requested from a backend for GPUs.
     pub fn device(&self) -> Result<(BackendKind, Option<usize>), BackendError> {
         let kind = self.kind()?;
         Ok((kind, self.gpu_for(kind)?))
@@ -59,23 +59,23 @@ impl BackendArgs {
         }
     }
 
-    /// Returns the GPU that the user names.
+    /// Returns the GPU that the user has named, if any.
     pub fn named_gpu(&self) -> Option<usize> {
         self.gpu
     }
 
-    /// Returns the words of a command line that choose the GPU or the CPU.
+    /// Returns the command-line arguments that choose the GPU or the CPU.
     pub fn place(&self) -> Vec<String> {
         let gpu = self.gpu.map(|gpu| ["--gpu".to_owned(), gpu.to_string()]);
         let cpu = self.cpu.then(|| "--cpu".to_owned());
         gpu.into_iter().flatten().chain(cpu).collect()
     }
 
-    /// Returns the requested backend, or the first one.
+    /// Returns the requested backend, by default the first compiled one.
     ///
     /// # Errors
     ///
-    /// Returns an error if the program was built without the requested backend.
+    /// Returns an error if the program was built without the requested backend or without any.
     pub fn kind(&self) -> Result<BackendKind, BackendError> {
         let kind = self.backend.map_or_else(BackendKind::first, Ok)?;
         kind.check_compiled()?;
@@ -155,12 +155,13 @@ pub struct DataArgs {
 }
 
 impl DataArgs {
-    /// Puts the options into a config. `set` are the assignments of `--set` to this config.
+    /// Puts the options into a config. `set` holds the assignments of `--set` to this config.
     ///
     /// # Errors
     ///
     /// Returns an error if a path does not exist, or if the size of a tokenizer is not a number. Also returns an error
-    /// if the data need no file or no tokenizer, or if an assignment sets the field of an option.
+    /// if an option gives a file or a tokenizer for data that need none, or if an assignment sets the field of an
+    /// option.
     pub fn apply(&self, config: &mut DataConfig, set: &[String]) -> Result<(), ConfigError> {
         if let Some(name) = &self.data {
             // For images, `--data` only gives their location.
@@ -202,7 +203,7 @@ impl DataArgs {
         if let Some(name) = &self.tokenizer {
             refuse_doubled("--tokenizer", "data.tokenizer", set)?;
             if config.source.paths().is_empty() && config.source != Data::TinyShakespeare {
-                // With `--data`, images stay images.
+                // For images, `--data` only gives their location, so it cannot replace them with a text.
                 let or_text = match config.source {
                     Data::Images(_) | Data::Cifar10(_) => "",
                     _ => ", or give a text with `--data`",
@@ -248,7 +249,7 @@ pub(crate) fn exists(path: &Path) -> bool {
     is_on_hub(path) || path.exists()
 }
 
-/// Refuses an assignment of `--set` to the field that `option` sets, or to a part of it.
+/// Refuses an assignment of `--set` to the field that `option` sets, to a part of it, or to a field that contains it.
 ///
 /// # Errors
 ///
@@ -299,7 +300,7 @@ pub struct DisplayArgs {
 }
 
 impl DisplayArgs {
-    /// Returns the dashboard or lines.
+    /// Returns the dashboard, or lines with `--no-tui` or without a terminal.
     pub fn display(&self) -> Display {
         Display::detect(self.no_tui)
     }

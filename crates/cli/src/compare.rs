@@ -33,12 +33,13 @@ pub struct CompareArgs {
 }
 
 impl CompareArgs {
-    /// Trains the named models, prints a table and writes a report. `models` makes them with the assignments of
+    /// Trains the named models, prints a table and writes a report. `models` makes the models with the assignments of
     /// `--set`. `command` is the command that repeats the comparison.
     ///
     /// # Errors
     ///
-    /// Returns the errors of `models` and of [`compare`], and an error if an option does not fit the models.
+    /// Returns the errors of `models` and of [`compare`], and an error if an option does not fit the models, if a run
+    /// fails, or if the user stops the command.
     pub fn run<C: ModelConfig, E: From<Error>>(
         &self,
         models: impl FnOnce(&[String]) -> Result<Vec<(String, RunConfig<C>)>, E>,
@@ -83,7 +84,7 @@ impl CompareArgs {
     }
 }
 
-/// Prints the table, and the place of the report.
+/// Prints the table, the remarks and the path of the report.
 fn show(comparison: &Comparison, directory: &Path) -> Result<(), Error> {
     if !comparison.entries.is_empty() {
         print(&format!("\n{}", fitted(&comparison.table())))?;

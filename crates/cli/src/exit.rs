@@ -20,10 +20,10 @@ use residual_zoo_train::dashboard::{is_open, restore_terminal, suspend_screen};
 
 use crate::arguments;
 
-/// Returns the exit code of a program. An error is one line on standard error. Its code is 2 if the request cannot be
-/// fulfilled, for example because the output path is not writable. Its code is 1 if the machine or the run failed,
-/// for example because the disk is full. A command that was stopped before its end has the code that shells expect:
-/// 128 plus the number of the signal. It has this code even if it has saved its work.
+/// Prints an error as one line on standard error, and returns the exit code of the program. The code is 2 if the
+/// request cannot be fulfilled, for example because the output path is not writable. The code is 1 if the machine or
+/// the run failed, for example because the disk is full. A command that was stopped before its end has the code that
+/// shells expect: 128 plus the number of the signal. A stopped command has this code even if it has saved its work.
 pub fn report(result: anyhow::Result<()>) -> ExitCode {
     let Err(mut error) = result else {
         return ExitCode::SUCCESS;
@@ -34,7 +34,7 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
         return ExitCode::from(stopped_by());
     }
     set_remedies(&mut error);
-    // A path may contain a line break.
+    // A path may contain a line break, but an error must be one line.
     let text = error.to_string().replace('\n', "\\n");
     warn(&format!("error: {}", short_numbers(&text)));
     ExitCode::from(if fault == Fault::Input { 2 } else { 1 })
@@ -57,7 +57,7 @@ fn set_remedies(error: &mut anyhow::Error) {
     }
 }
 
-/// Returns the error of a run, if it is one.
+/// Returns the error of a run inside `error`, if there is one.
 pub fn of_run(error: &mut anyhow::Error) -> Option<&mut RunError> {
     if error.is::<RunError>() {
         error.downcast_mut()

@@ -32,7 +32,7 @@ pub(crate) use given::check_is_here;
 
 pub use source::{Source, chosen_scale};
 
-/// Whether `directory` has an earlier report, which a command without a result must keep. Prints a note if it has.
+/// Whether `directory` has an earlier report, which a command without a result must keep. Prints a note if so.
 ///
 /// # Errors
 ///
@@ -60,7 +60,7 @@ pub(crate) fn stopped_command(force: bool) -> Error {
     }
 }
 
-/// Describes an experiment at its beginning, such as `RMT against a transformer, scale cpu`.
+/// Returns the line that announces an experiment, such as `RMT against a transformer, scale cpu`.
 fn begun<C>(experiment: &Experiment<C>, scale: &str) -> String {
     let mut text = experiment.title.clone();
     if !scale.is_empty() {
@@ -72,7 +72,8 @@ fn begun<C>(experiment: &Experiment<C>, scale: &str) -> String {
     text
 }
 
-/// Returns the run with the lowest validation loss, and its directory; `None` if its results come from a file.
+/// Returns the run with the lowest validation loss, and its directory. Returns `None` if the results of this run come
+/// from a file, or if no run has a validation loss.
 fn best(observations: &[Observation]) -> Option<(&Observation, &Path)> {
     let losses = observations.iter();
     let losses = losses.filter_map(|found| Some((found.get("valid_loss")?, found)));
@@ -80,12 +81,12 @@ fn best(observations: &[Observation]) -> Option<(&Observation, &Path)> {
     Some((best, best.directory.as_deref()?))
 }
 
-/// Returns the page of an experiment that is published to a directory.
+/// Returns the path of the page that an experiment publishes to a directory.
 fn page(publish: &Path, source: &Source) -> PathBuf {
     publish.join(format!("{}.md", source.name))
 }
 
-/// Returns the file of finished runs beside the page.
+/// Returns the path of the results file, which holds the finished runs, beside the page.
 fn finished(publish: &Path, source: &Source) -> PathBuf {
     publish.join(format!("{}.json", source.name))
 }
@@ -110,7 +111,7 @@ pub struct ExperimentArgs {
     #[arg(long, value_name = "SCALE")]
     scale: Option<String>,
     /// The number of seeds, except for runs that have their own [default: the number in the experiment's file]
-    #[arg(long, value_name = "N", value_parser = parsed::<u64>("a whole number of at least 0"))]
+    #[arg(long, value_name = "N", value_parser = parsed::<u64>("a whole number of at least 1"))]
     seeds: Option<u64>,
     /// Set a field of every run, such as train.steps=100; repeat it for several. `residual-zoo describe CONFIG` shows
     /// the fields of a run
@@ -134,7 +135,7 @@ pub struct ExperimentArgs {
     #[arg(long = "try", conflicts_with_all = ["force", "publish"])]
     only_try: bool,
     /// Also write the tables and charts to this directory, as NAME.md and NAME-1.svg, …, and the results of every run,
-    /// as NAME.json
+    /// as NAME.json. A stopped command adds its finished runs to NAME.json and writes nothing else there
     #[arg(long, value_name = "DIR")]
     publish: Option<PathBuf>,
     /// Skip runs whose results --publish has written to NAME.json in this directory, perhaps on another machine; with
@@ -177,13 +178,13 @@ pub fn experiment_main<C: ModelConfig>(source: &Source, commit: &str) -> ExitCod
 }
 
 impl ExperimentArgs {
-    /// Runs `source` with these options. `program` is the beginning of the command that repeats it, and `commit` is the
-    /// commit of the program.
+    /// Runs `source` with these options. `program` is the beginning of the command that repeats the experiment, and
+    /// `commit` is the commit of the program.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`run_experiment`](residual_zoo_lab::run_experiment), and an error if an option does not
-    /// fit the experiment.
+    /// fit the experiment, if runs are missing in the results, or if the user stops the command.
     pub fn run<C: ModelConfig>(
         &self,
         source: &Source,
@@ -239,7 +240,7 @@ impl ExperimentArgs {
             }
             return note(&experiment, &planned);
         }
-        // Checks once, rather than in each process.
+        // Checks once here, rather than in each process.
         check_is_here(&experiment, &planned, true)?;
         experiment.check_tasks()?;
         let display = match self.watch {
@@ -270,7 +271,7 @@ impl ExperimentArgs {
             note(&experiment, &planned)?;
         }
         let outcome = experiment.run(&planned, &options);
-        // The process that started a worker prints the rest.
+        // A worker prints nothing more: the process that started the worker prints the rest.
         if self.jobs.worker && (outcome.is_ok() || options.stop.should_stop()) {
             return Ok(());
         }
@@ -282,13 +283,20 @@ impl ExperimentArgs {
         }
         let missing: Vec<String> = outcome.missing.iter().map(Missing::to_string).collect();
         let stopped = outcome.stopped;
-        if outcome.observations.is_empty() && keeps_report(&self.runs.join(&report))? {
+        let is_empty = outcome.observations.is_empty();
+        let mut results = experiment.results(&all, &planned, outcome, origin);
+        if let Some(publish) = self.publish.as_ref().filter(|_| stopped) {
+            let file = finished(publish, source);
+            if results.add_finished(&file)? {
+                print(&format!("finished runs: {}", file.display()))?;
+            }
+        }
+        if is_empty && keeps_report(&self.runs.join(&report))? {
             return Err(match stopped {
                 true => stopped_command(self.force),
                 false => Error::Missing { missing },
             });
         }
-        let mut results = experiment.results(&all, &planned, outcome, origin);
         results.look(&self.runs.join(&report), self.force)?;
         self.write(source, &report, &results, stopped)?;
         if stopped {
@@ -375,7 +383,8 @@ impl ExperimentArgs {
         parts.join("-")
     }
 
-    /// Writes the report and prints the table and the verdicts. The page is published unless the command was stopped.
+    /// Writes the report and prints the table and the verdicts. With `--publish`, also publishes the page and the
+    /// finished runs, unless the command was stopped.
     fn write(
         &self,
         source: &Source,

@@ -50,7 +50,8 @@ impl JobsArgs {
         Some(self.jobs).filter(|jobs| *jobs > 1)
     }
 
-    /// Returns the display of a run unless the user watches it. Several processes would overwrite each other's lines.
+    /// Returns the display of runs without `--watch`. The display is quiet for several processes, which would overwrite
+    /// each other's lines.
     pub(super) fn display(&self) -> Display {
         match self.worker || self.jobs > 1 {
             true => Display::Quiet,
@@ -60,10 +61,12 @@ impl JobsArgs {
 
     /// Trains `runs` with several processes, if the user asked for that, until everything is trained or the user stops
     /// the command. The caller then only collects the results. With `--force`, `forget` deletes the earlier runs first.
+    /// In a worker, only prepares `options`.
     ///
     /// # Errors
     ///
-    /// Returns an error if the memory cannot be estimated, or if a process cannot be started.
+    /// Returns an error if the data cannot be opened, if the memory cannot be estimated, or if a process cannot be
+    /// started. Also returns the errors of `forget`.
     pub(super) fn share<C: ModelConfig>(
         &self,
         runs: &[PlannedRun<C>],
@@ -114,12 +117,12 @@ impl JobsArgs {
 fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<usize, Error> {
     let size = |config: &&RunConfig<C>| least_memory(config, config.vocabulary(1)) as u64;
     let configs = runs.iter().filter_map(|run| run.config.as_ref());
-    // The size of an invalid model is not known. Its run fails anyway.
+    // The size of an invalid model is not known. Its run fails, unless a sweep makes it valid.
     let configs = configs.filter(|config| config.validate(1).is_ok());
     let (Some(largest), Some(available)) = (configs.max_by_key(size), available_memory()) else {
         return Ok(usize::MAX);
     };
-    // A sweep may turn an invalid run into a valid one.
+    // Errors are ignored, because a sweep may turn an invalid run into a valid one.
     let basis = Basis::of_config(&largest.data, &options.stop).map_err(DriveError::from);
     let Ok(trial) = basis.and_then(|basis| Trial::new(largest, basis.vocabulary)) else {
         return Ok(usize::MAX);
@@ -153,7 +156,8 @@ fn start(jobs: usize) -> Result<Child, Error> {
     Ok(command.spawn().map_err(RunError::io("start", &program))?)
 }
 
-/// Waits until all workers have ended, and reports killed workers. Closes their input when the user stops the command.
+/// Waits until all workers have ended, and reports killed workers. Closes the input of the workers when the user stops
+/// the command.
 fn wait(mut workers: Vec<Child>, stop: &Interrupter) -> Result<(), Error> {
     while !workers.is_empty() {
         if stop.should_stop() {

@@ -2,12 +2,12 @@
 
 use residual_zoo_system::console::warn;
 
-/// Returns the settings. docs/performance.md describes their effects.
+/// Returns the settings as names and values of environment variables. docs/performance.md describes their effects.
 ///
-/// - glibc keeps freed memory, because each step asks for the same tensors again. Otherwise it returns large tensors to
-///   the system, which provides their memory anew, page by page.
-/// - Threads of OpenMP, which LibTorch uses, sleep soon when they wait. Otherwise they occupy their cores for
-///   milliseconds, and a second process slows both down many times over.
+/// - glibc keeps freed memory, because each step asks for the same tensors again. Otherwise, glibc would return large
+///   tensors to the system, which would provide their memory anew, page by page.
+/// - OpenMP threads, which LibTorch uses, sleep soon when they wait. Otherwise, they would occupy their cores for
+///   milliseconds, and two processes would slow each other down many times over.
 fn settings() -> Vec<(&'static str, &'static str)> {
     let mut settings = Vec::new();
     if cfg!(all(target_os = "linux", target_env = "gnu")) {
@@ -33,9 +33,10 @@ fn unknown_ops() -> Option<String> {
 
 /// Prepares this process. A program must call this first.
 ///
-/// The program starts again, in the same process, with the settings with which it runs fastest. Settings of the user
-/// are kept. There is no safe function for most of these settings, and no function at all for the others. If the
-/// program cannot start again, it continues as it is. It ends if `RESIDUAL_ZOO_OPS` has an unknown value.
+/// The program starts again, in the same process, with the settings that make it fastest. The user's own settings are
+/// kept. A restart is needed because most of these settings cannot be changed by a safe function of a running program,
+/// and some by no function at all. If the program cannot start again, it continues as it is. The program ends if
+/// `RESIDUAL_ZOO_OPS` has an unknown value.
 pub fn start() {
     if let Some(problem) = unknown_ops() {
         warn(&problem);

@@ -65,7 +65,8 @@ impl SweepArgs {
     ///
     /// # Errors
     ///
-    /// Returns an error if an option does not fit the experiment, and the errors of [`Experiment::run_sweep`].
+    /// Returns the errors of [`Experiment::run_sweep`], and an error if an option does not fit the experiment, if a run
+    /// has no best point, or if the user stops the command.
     pub fn run<C: ModelConfig>(
         &self,
         mut experiment: Experiment<C>,
@@ -119,7 +120,7 @@ impl SweepArgs {
             note(&experiment, &planned)?;
         }
         let outcome = experiment.run_sweep(&sweep, &planned, &options);
-        // The process that started a worker prints the rest.
+        // A worker prints nothing more: the process that started the worker prints the rest.
         if self.jobs.worker && (outcome.is_ok() || options.stop.should_stop()) {
             return Ok(());
         }
@@ -153,7 +154,7 @@ impl SweepArgs {
         }
     }
 
-    /// In an error about the sweep, replaces the field by the option that sets it.
+    /// Replaces the field in an error about the sweep with the option that sets this field.
     fn as_given(&self, error: Error) -> Error {
         let Error::Drive(DriveError::Run(RunError::Config(mut error))) = error else {
             return error;
@@ -170,7 +171,7 @@ impl SweepArgs {
         error.into()
     }
 
-    /// Returns the sweep of the file, changed by these options. `claimed` are the seeds that the claims use.
+    /// Returns the sweep of the file, changed by these options. `claimed` holds the seeds that the claims use.
     fn sweep(&self, of_file: Option<Sweep>, claimed: &[u64]) -> Result<Sweep, Error> {
         // Without a sweep in the file, the seeds start at 1.
         let claimed = if of_file.is_some() { claimed } else { &[] };

@@ -13,15 +13,15 @@ use crate::{print, write};
 
 const MEBIBYTE: f64 = (1 << 20) as f64;
 
-/// Trains every model for two steps, on one sequence at a time, and compares the peak memory with the estimate. Skips a
-/// model that is estimated not to fit.
+/// Trains every model for two steps, on one sequence at a time, and compares the peak memory with the estimate. On
+/// Flex, skips a model that is estimated not to fit.
 pub(super) fn try_models<C: ModelConfig>(
     planned: &[PlannedRun<C>],
     kind: BackendKind,
     gpu: Option<usize>,
 ) -> Result<(), Error> {
     print(
-        "Memory in MiB. The whole is estimated for the paper's batch size; estimate and tried are for \
+        "Memory in MiB. The whole is estimated for the batch of the config; estimate and tried are for \
          one\nsequence. Whole and estimate are extrapolated from one and two layers and sequences, and \
          are at\nleast the size of weights, gradients and moments. They are too low if a deep model \
          reaches its peak\nat another point of a step. Off is the difference between estimate and \

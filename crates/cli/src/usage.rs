@@ -80,8 +80,8 @@ fn tip(error: &clap::Error) -> Option<String> {
     }
 }
 
-/// Lets options have negative numbers, so that their own parsers can refuse these. Otherwise clap calls -1 an
-/// unexpected argument.
+/// Lets options take negative numbers, so that the options' own parsers can refuse them. Otherwise, clap would call -1
+/// an unexpected argument.
 fn with_negative_numbers(command: clap::Command) -> clap::Command {
     let command =
         command.mut_args(

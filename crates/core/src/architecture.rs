@@ -1,4 +1,4 @@
-//! The trait that the crate of each architecture implements.
+//! The trait that each architecture crate implements.
 
 use std::fmt::Debug;
 
@@ -6,11 +6,12 @@ use burn::tensor::backend::Backend;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    ConfigError, Connection, Cost, Decoder, Embeddings, Frame, ImageSize, ModelConfig, Plain,
-    Reads, ResidualBlock, Stack, Tensors, TokenEmbeddingsOptions, Transfer, check, unit,
+    AttentionSize, ConfigError, Connection, Cost, Decoder, Embeddings, Frame, ImageSize,
+    ModelConfig, Plain, Reads, ResidualBlock, Stack, Tensors, TokenEmbeddingsOptions, Transfer,
+    check, unit,
 };
 
-/// Sizes of a model that other parts of the zoo read.
+/// The main sizes of a model, for code outside its architecture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// Maximum number of positions.
@@ -26,7 +27,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Checks that every size is from 1 to [`check::MOST`] and that the dropout is in [0, 1).
+    /// Checks that `n_layer`, `width` and `context` are from 1 to [`check::MOST`] and that the dropout is in [0, 1).
     ///
     /// # Errors
     ///
@@ -51,10 +52,10 @@ pub struct StreamSize {
     pub alone: bool,
 }
 
-/// The input and the output of a model.
+/// The kind and size of a model's input, and the size of its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vocabulary {
-    /// Token ids or images, and their size.
+    /// The kind of input, token ids or images, and its size.
     pub reads: Reads,
     /// Width of the logits: the number of token ids of a language model, or of classes of a
     /// classifier.
@@ -62,13 +63,13 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// A vocabulary of `ids` token ids and `outputs` logits.
+    /// Makes a vocabulary of `ids` token ids and `outputs` logits.
     pub fn new(ids: usize, outputs: usize) -> Self {
         let reads = Reads::Ids(ids);
         Self { reads, outputs }
     }
 
-    /// A vocabulary of images of this `size`, in `classes` classes.
+    /// Makes a vocabulary with images of this `size` as input and `classes` classes as output.
     pub fn of_images(size: ImageSize, classes: usize) -> Self {
         Self {
             reads: Reads::Images(size),
@@ -76,7 +77,7 @@ impl Vocabulary {
         }
     }
 
-    /// Number of token ids; 0 for images.
+    /// Returns the number of token ids; 0 for images.
     pub fn ids(&self) -> usize {
         match self.reads {
             Reads::Ids(ids) => ids,
@@ -84,7 +85,7 @@ impl Vocabulary {
         }
     }
 
-    /// The size of the images; `None` for token ids.
+    /// Returns the size of the images; `None` for token ids.
     pub fn image(&self) -> Option<ImageSize> {
         match self.reads {
             Reads::Ids(_) => None,
@@ -92,7 +93,7 @@ impl Vocabulary {
         }
     }
 
-    /// Checks that the numbers of ids, of channels, of pixels and of outputs are from 1 to [`check::MOST`].
+    /// Checks that each number is from 1 to [`check::MOST`], including the number of pixels in an image.
     ///
     /// # Errors
     ///
@@ -131,14 +132,14 @@ pub trait Architecture:
     /// The module that maps the input to the stream and the stream to logits.
     type Embeddings<B: Backend>: Embeddings<B>;
 
-    /// The name of the architecture, for tables and logs.
+    /// Returns the name of the architecture, for tables and logs.
     fn name(&self) -> &'static str;
 
-    /// The sizes of the model.
+    /// Returns the sizes of the model.
     fn shape(&self) -> Shape;
 
-    /// The streams of the model, from the input on; by default one. Together they contain all layers. The layers of a
-    /// stream have the same cost.
+    /// Returns the streams of the model, in order from the input; by default one. Together, the streams contain all
+    /// layers. The layers of a stream have the same cost.
     fn streams(&self) -> Vec<StreamSize> {
         let Shape { width, n_layer, .. } = self.shape();
         vec![StreamSize {
@@ -148,10 +149,17 @@ pub trait Architecture:
         }]
     }
 
-    /// Number of positions of the stream after layer `layer`, for sequences of `time` tokens; by default `time`.
+    /// Returns the number of positions of the stream after layer `layer`, for sequences of `time` tokens; by default
+    /// `time`.
     fn positions(&self, layer: usize, time: usize, frame: &Frame) -> usize {
         let _ = (layer, frame);
         time
+    }
+
+    /// Returns the sizes of the layers' attention, if their first sublayer is attention; by default `None`. A
+    /// connection that changes attention needs these sizes.
+    fn attention(&self) -> Option<AttentionSize> {
+        None
     }
 
     /// Whether the embeddings read images instead of token ids. The model then has no incremental pass.
@@ -164,13 +172,13 @@ pub trait Architecture:
         false
     }
 
-    /// Whether the layers or the embeddings have matrices of [unit vectors](crate::unit). After initialisation and after
-    /// every optimizer step, [`ModelConfig::constrain`] then sets the lengths of these vectors to 1.
+    /// Whether the layers or the embeddings have matrices of [unit vectors](crate::unit). After initialisation and
+    /// after every optimizer step, [`ModelConfig::constrain`] then sets the lengths of these vectors to 1.
     fn is_constrained(&self) -> bool {
         false
     }
 
-    /// Checks every field.
+    /// Checks every field; by default, only the sizes and the dropout of the [`shape`](Self::shape).
     ///
     /// # Errors
     ///
@@ -187,8 +195,8 @@ pub trait Architecture:
         device: &B::Device,
     ) -> Self::Embeddings<B>;
 
-    /// Returns the options of the tables and the final norm, for embeddings of images that replace the token
-    /// embeddings. Returns `None` if the architecture has no such embeddings.
+    /// Returns the options of the tables and the final norm, for image embeddings that replace the token embeddings.
+    /// Returns `None` if no image embeddings can replace them.
     fn tables(&self, vocabulary: Vocabulary, frame: &Frame) -> Option<TokenEmbeddingsOptions> {
         let _ = (vocabulary, frame);
         None
@@ -204,11 +212,11 @@ pub trait Architecture:
         device: &B::Device,
     ) -> Self::Block<B, C>;
 
-    /// The cost of the embeddings of a model with this `frame`.
+    /// Returns the cost of the embeddings of a model with this `frame`.
     fn embeddings_cost(&self, vocabulary: Vocabulary, frame: &Frame) -> Cost;
 
-    /// Cost of layer `layer` of a model with this `frame` and plain connections, for sequences of `time` tokens. If
-    /// the embeddings read images, the FLOPs are per image.
+    /// Returns the cost of layer `layer` of a model with this `frame` and plain connections, for sequences of `time`
+    /// tokens. If the embeddings read images, the FLOPs are per image.
     fn block_cost(&self, layer: usize, time: usize, frame: &Frame) -> Cost;
 
     /// Builds the model with plain connections and fresh weights. The weights are drawn from the
@@ -216,7 +224,7 @@ pub trait Architecture:
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`validate`](Self::validate).
+    /// Returns the errors of [`ModelConfig::build`].
     fn build<B: Backend>(
         &self,
         vocabulary: impl Into<Vocabulary>,
@@ -225,7 +233,7 @@ pub trait Architecture:
         PlainModel(self.clone()).build(vocabulary, device)
     }
 
-    /// The cost of the model with plain connections.
+    /// Returns the cost of the model with plain connections.
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost {
         let vocabulary = vocabulary.into();
         let (context, frame) = (self.shape().context, Frame::default().reading(vocabulary));

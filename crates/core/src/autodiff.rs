@@ -1,7 +1,7 @@
-//! Gradients of a model, and the model without autodiff.
+//! Collects the gradients of a model, and removes autodiff from a model.
 //!
-//! Burn offers both in `AutodiffModule`. Code that is generic over backend and model cannot require it of every model,
-//! so these functions walk the parameters.
+//! Burn's `AutodiffModule` does both. Code that is generic over backend and model cannot require `AutodiffModule` of
+//! every model, so these functions walk the parameters.
 
 use std::collections::VecDeque;
 
@@ -72,8 +72,8 @@ fn add<B: AutodiffBackend, const D: usize>(
 /// Puts an identity operation after each parameter of `module`, for a module that is used many times in one graph.
 ///
 /// When Burn 0.21 merges two graphs, it forgets the first node of one of them (`GraphLocator::merge_two`). A parameter
-/// is the first node of its graph. So after two merges, each use of the parameter merges the whole graph again, and the
-/// time is quadratic in the number of uses. Results of operations are not forgotten.
+/// is the first node of its graph. After two merges, each use of the parameter therefore merges the whole graph again.
+/// The time is then quadratic in the number of uses. Results of operations are not forgotten.
 pub fn with_identities<B: Backend, M: Module<B>>(module: M) -> M {
     module.map(&mut Identities)
 }
@@ -88,7 +88,7 @@ impl<B: Backend> ModuleMapper<B> for Identities {
     }
 }
 
-/// Gives the parameters of `from` to `to`, the same model without autodiff. Both share the values, which get no
+/// Gives the parameters of `from` to `to`, the same model without autodiff. Both models share the values, which get no
 /// gradient in `to`.
 ///
 /// # Panics

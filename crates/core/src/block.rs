@@ -3,11 +3,11 @@
 use std::marker::PhantomData;
 
 use burn::module::{Module, ModuleDisplay};
-use burn::tensor::{Tensor, backend::Backend};
+use burn::tensor::{Int, Tensor, backend::Backend};
 
 use crate::ops::precision::Precision;
 use crate::{
-    Branch, BranchFn, Cache, Connection, Embeddings, Ends, Plain, Stream, depth, recompute,
+    Branch, BranchFn, Cache, Connection, Embeddings, Ends, Past, Plain, Stream, depth, recompute,
 };
 
 /// One update of the stream. A sublayer, a layer and a stack of layers are all residual blocks.
@@ -18,12 +18,12 @@ pub trait ResidualBlock<B: Backend>: Module<B> + ModuleDisplay + 'static {
     /// Returns the cache before the first position.
     fn new_cache(&self) -> Self::Cache;
 
-    /// Updates the stream, causally in time. With a cache, the stream holds the positions after the cached ones;
-    /// without one, it holds the whole sequence.
+    /// Updates the stream; for token ids, causally in time. With a cache, the stream holds the positions after the
+    /// cached ones; without one, it holds the whole sequence.
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B>;
 
     /// Updates the stream of a model with these `embeddings`; by default, like [`forward`](Self::forward). A block that
-    /// uses the final norm of the model implements this.
+    /// uses the model's final norm implements this method.
     fn forward_in<E: Embeddings<B>>(
         &self,
         stream: Stream<B>,
@@ -56,10 +56,11 @@ impl<B: Backend, M: Branch<B>, C: Connection<B>> Update<B, M, C> {
 }
 
 impl<B: Backend, M: Branch<B>, C: Connection<B>> ResidualBlock<B> for Update<B, M, C> {
-    type Cache = M::Cache;
+    /// The cache of the branch, and the earlier positions that the connection reads.
+    type Cache = (M::Cache, Vec<Past<B>>);
 
     fn new_cache(&self) -> Self::Cache {
-        self.branch.new_cache()
+        (self.branch.new_cache(), Vec::new())
     }
 
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
@@ -71,15 +72,20 @@ impl<B: Backend, M: Branch<B>, C: Connection<B>> ResidualBlock<B> for Update<B, 
 }
 
 impl<B: Backend, M: Branch<B>, C: Connection<B>> Update<B, M, C> {
-    fn apply(&self, stream: Stream<B>, cache: Option<&mut M::Cache>) -> Stream<B> {
+    fn apply(
+        &self,
+        stream: Stream<B>,
+        cache: Option<&mut <Self as ResidualBlock<B>>::Cache>,
+    ) -> Stream<B> {
         recompute::seed_device::<B>(&stream.x.device());
-        let f = BranchFn::new(&self.branch, cache);
+        let (cache, pasts) = cache.map(|(cache, pasts)| (cache, pasts)).unzip();
+        let f = BranchFn::new(&self.branch, cache).keeping(pasts);
         // The stream is f32, whatever the precision of the branch.
         Precision::F32.during(|| self.connection.update(stream, f))
     }
 }
 
-/// A transformer layer: an update by attention, then, if present, an update by the feed-forward network.
+/// A transformer layer: an update by attention, then an update by the feed-forward network, if there is one.
 #[derive(Module, Debug)]
 pub struct Layer<B: Backend, A, F, C> {
     attention: Update<B, A, C>,
@@ -87,7 +93,7 @@ pub struct Layer<B: Backend, A, F, C> {
 }
 
 impl<B: Backend, A: Branch<B>, M: Branch<B>, C: Connection<B>> Layer<B, A, M, C> {
-    /// Builds a layer of two sublayers, each with its connection.
+    /// Builds a layer from its sublayers, each a branch and the connection around this branch.
     pub fn new(attention: (A, C), feed_forward: Option<(M, C)>) -> Self {
         Self {
             attention: Update::new(attention.0, attention.1),
@@ -99,7 +105,10 @@ impl<B: Backend, A: Branch<B>, M: Branch<B>, C: Connection<B>> Layer<B, A, M, C>
 impl<B: Backend, A: Branch<B>, M: Branch<B>, C: Connection<B>> ResidualBlock<B>
     for Layer<B, A, M, C>
 {
-    type Cache = (A::Cache, Option<M::Cache>);
+    type Cache = (
+        <Update<B, A, C> as ResidualBlock<B>>::Cache,
+        Option<<Update<B, M, C> as ResidualBlock<B>>::Cache>,
+    );
 
     fn new_cache(&self) -> Self::Cache {
         let feed_forward = self.feed_forward.as_ref().map(ResidualBlock::new_cache);
@@ -116,7 +125,7 @@ impl<B: Backend, A: Branch<B>, M: Branch<B>, C: Connection<B>> ResidualBlock<B>
     }
 }
 
-/// Blocks in sequence between the ends of their stream.
+/// Blocks in sequence, between the [`Ends`] of their stream.
 #[derive(Module, Debug)]
 pub struct Stack<B: Backend, R, E = Plain> {
     layers: Vec<R>,
@@ -125,7 +134,7 @@ pub struct Stack<B: Backend, R, E = Plain> {
 }
 
 impl<B: Backend, R: ResidualBlock<B>> Stack<B, R> {
-    /// Stacks `layers`, the first nearest to the input.
+    /// Stacks `layers`, in order from the input.
     pub fn new(layers: Vec<R>) -> Self {
         Self::between(Plain, layers)
     }
@@ -151,28 +160,29 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> ResidualBlock<B> for Stack<B, 
     }
 
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
-        let Stream { x, carried } = stream;
-        let caches = cache.map(Vec::as_mut_slice);
+        let (ids, caches) = (stream.ids.clone(), cache.map(Vec::as_mut_slice));
         Stream {
-            x: through(&self.ends, &self.layers, x, caches),
-            carried,
+            x: through(&self.ends, &self.layers, stream.x, ids, caches),
+            ..stream
         }
     }
 }
 
-/// Passes x `[batch, time, width]` through `layers`, on a stream that `ends` opens and closes; returns the same shape.
-/// With `caches`, one for each layer, x holds the positions after the cached ones.
+/// Passes x `[batch, time, width]` of the tokens `ids` through `layers`, on a stream that `ends` opens and closes.
+/// Returns the same shape, unless a layer changes the shape, as in a ResNet. With `caches`, one for each layer, x holds
+/// the positions after the cached ones.
 pub fn through<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     ends: &E,
     layers: &[R],
     x: Tensor<B, 3>,
+    ids: Option<Tensor<B, 2, Int>>,
     caches: Option<&mut [R::Cache]>,
 ) -> Tensor<B, 3> {
     let updated = match caches {
-        None => recompute::layers(ends, layers, x),
+        None => recompute::layers(ends, layers, x, ids),
         Some(caches) => {
             let layers = layers.iter().zip(caches);
-            layers.fold(open(ends, x), |stream, (layer, cache)| {
+            layers.fold(open(ends, x, ids), |stream, (layer, cache)| {
                 layer.forward(stream, Some(cache))
             })
         }
@@ -180,10 +190,14 @@ pub fn through<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     recompute::end(ends, updated)
 }
 
-/// Opens the stream of x `[batch, time, width]`, in f32.
-pub fn open<B: Backend>(ends: &impl Ends<B>, x: Tensor<B, 3>) -> Stream<B> {
+/// Opens the stream of x `[batch, time, width]`, in f32, for the tokens `ids`.
+pub fn open<B: Backend>(
+    ends: &impl Ends<B>,
+    x: Tensor<B, 3>,
+    ids: Option<Tensor<B, 2, Int>>,
+) -> Stream<B> {
     depth::opened(&x);
-    Precision::F32.during(|| ends.open(x))
+    Precision::F32.during(|| ends.open(x)).with_ids(ids)
 }
 
 /// Closes a stream: returns `[batch, time, width]` in f32.
@@ -202,7 +216,7 @@ pub struct Increment<B: Backend, R> {
 }
 
 impl<B: Backend, R: ResidualBlock<B>> Increment<B, R> {
-    /// Makes a branch of `block`.
+    /// Makes a branch from `block`.
     pub fn new(block: R) -> Self {
         let _backend = PhantomData;
         Self { block, _backend }

@@ -2,10 +2,10 @@
 
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
-/// State that an incremental pass keeps for each row of a batch.
+/// State that an incremental pass keeps for each row of a batch. A row is one sequence of the batch.
 ///
-/// Rows that began at different times can be continued together if their caches can be joined. A cache that holds all
-/// rows at one position cannot be joined; it needs only `impl Cache for MyCache {}`.
+/// Rows that began at different times can be continued together if their caches can be joined. A cache that keeps all
+/// rows at the same position cannot be joined; `impl Cache for MyCache {}` is enough for such a cache.
 pub trait Cache: Clone + Send {
     /// Whether rows at different positions fit into one cache. Only then may [`join`](Self::join) and
     /// [`keep`](Self::keep) be called.
@@ -23,7 +23,7 @@ pub trait Cache: Clone + Send {
         unreachable!("this cache joins no others");
     }
 
-    /// Removes the rows whose entry of `keep` is false.
+    /// Removes the rows whose entry in `keep` is false.
     ///
     /// # Panics
     ///
@@ -45,7 +45,7 @@ impl Cache for () {
     fn keep(&mut self, _: &[bool]) {}
 }
 
-/// The cache of an optional part.
+/// The cache of an optional module.
 impl<C: Cache> Cache for Option<C> {
     fn joins(&self) -> bool {
         self.as_ref().is_none_or(C::joins)
@@ -64,7 +64,7 @@ impl<C: Cache> Cache for Option<C> {
     }
 }
 
-/// The caches of two sublayers.
+/// The caches of two modules, such as sublayers.
 impl<A: Cache, F: Cache> Cache for (A, F) {
     fn joins(&self) -> bool {
         self.0.joins() && self.1.joins()
@@ -98,13 +98,65 @@ impl<C: Cache> Cache for Vec<C> {
     }
 }
 
+/// The last positions of a tensor `[rows, time, channels]` that a sum over positions reads again; `None` before the
+/// first position.
+#[derive(Clone, Debug)]
+pub struct Past<B: Backend>(Option<Tensor<B, 3>>);
+
+impl<B: Backend> Default for Past<B> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<B: Backend> Past<B> {
+    /// Prepends the `count` earlier positions to z `[rows, time, channels]`. Returns `[rows, count + time, channels]`,
+    /// and keeps the last `count` positions of this result in `past`. Positions before the first one are zero. Without
+    /// a `past`, z is the whole sequence.
+    pub fn before(past: Option<&mut Self>, z: Tensor<B, 3>, count: usize) -> Tensor<B, 3> {
+        if count == 0 {
+            return z;
+        }
+        let [rows, time, channels] = z.dims();
+        let nothing = || Tensor::zeros([rows, count, channels], &z.device());
+        let before = past.as_ref().and_then(|past| past.0.clone());
+        let all = Tensor::cat(vec![before.unwrap_or_else(nothing), z], 1);
+        if let Some(past) = past {
+            past.0 = Some(all.clone().narrow(1, time, count));
+        }
+        all
+    }
+}
+
+impl<B: Backend> Cache for Past<B> {
+    fn joins(&self) -> bool {
+        true
+    }
+
+    fn join(&mut self, other: Self) {
+        let parts: Vec<_> = [self.0.take(), other.0].into_iter().flatten().collect();
+        self.0 = (!parts.is_empty()).then(|| Tensor::cat(parts, 0));
+    }
+
+    fn keep(&mut self, keep: &[bool]) {
+        let kept = keep.iter().enumerate().filter(|(_, keep)| **keep);
+        let kept: Vec<i32> = kept.map(|(row, _)| row as i32).collect();
+        let Some(past) = self.0.take() else { return };
+        if !kept.is_empty() {
+            let rows = TensorData::new(kept.clone(), [kept.len()]);
+            let rows = Tensor::<B, 1, Int>::from_data(rows, &past.device());
+            self.0 = Some(past.select(0, rows));
+        }
+    }
+}
+
 /// Number of positions that each row of a batch has seen, as pairs `(rows, positions)`. An empty list means that no row
 /// has seen a position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen(Vec<(usize, usize)>);
 
 impl Seen {
-    /// Number of positions, if it is the same for all rows.
+    /// Returns the number of positions, if it is the same for all rows.
     pub fn same(&self) -> Option<usize> {
         let Some(&(_, first)) = self.0.first() else {
             return Some(0);
@@ -133,7 +185,7 @@ impl Seen {
         Tensor::from_data(positions, device)
     }
 
-    /// Number of positions that each row has seen.
+    /// Returns the number of positions that each row has seen.
     pub fn rows(&self) -> impl Iterator<Item = usize> {
         self.0
             .iter()

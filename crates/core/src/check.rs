@@ -5,16 +5,16 @@ use serde_json::Value;
 
 use crate::ConfigError;
 
-/// The largest size of a model. It is far above all useful sizes, and the product of two sizes and small constants
+/// The largest size in a model's config. It is far above all useful sizes. Products of two sizes and small constants
 /// cannot overflow.
 pub const MOST: usize = 1 << 24;
 
-/// Checks that no whole number of a model's config is above [`MOST`].
+/// Checks that no whole number in a model's config is above [`MOST`].
 ///
 /// # Errors
 ///
-/// Returns an error that names the first field above [`MOST`]. The path of the field leaves out the names of enum
-/// variants.
+/// Returns an error that names the first field above [`MOST`], or an error if the config cannot be written as JSON. The
+/// path of the field omits the names of enum variants.
 pub fn sizes(config: &impl Serialize) -> Result<(), ConfigError> {
     let tree = serde_json::to_value(config)
         .map_err(|error| ConfigError::new("config", format!("cannot be written: {error}")))?;
@@ -86,7 +86,7 @@ pub fn divides(part: (&str, usize), whole: (&str, usize)) -> Result<(), ConfigEr
     Ok(())
 }
 
-/// Checks that a number is above 0, and neither 0 nor infinite in the 32 bits that models compute with.
+/// Checks that a number is above 0 and finite, also after rounding to the 32 bits that models compute with.
 pub fn positive(field: &str, value: f64) -> Result<(), ConfigError> {
     let narrow = value as f32;
     if !(narrow.is_finite() && narrow > 0.0) {
@@ -96,7 +96,7 @@ pub fn positive(field: &str, value: f64) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Checks that a number is finite, also in 32 bits.
+/// Checks that a number is finite, also after rounding to 32 bits.
 pub fn finite(field: &str, value: f64) -> Result<(), ConfigError> {
     if !(value as f32).is_finite() {
         let problem = format!("is {value:?}; it must be finite and fit into 32 bits");
@@ -105,7 +105,7 @@ pub fn finite(field: &str, value: f64) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Checks that a number is in [0, 1), also in 32 bits, where numbers just below 1 become 1.
+/// Checks that a number is in [0, 1), also after rounding to 32 bits. Rounding turns numbers just below 1 into 1.
 pub fn fraction(field: &str, value: f64) -> Result<(), ConfigError> {
     if !(value >= 0.0 && (value as f32) < 1.0) {
         let problem = format!("is {value}; it must be at least 0 and below 1, also in 32 bits");
@@ -114,7 +114,7 @@ pub fn fraction(field: &str, value: f64) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Checks that a number is at least 0 and finite in 32 bits.
+/// Checks that a number is at least 0, and finite after rounding to 32 bits.
 pub fn not_negative(field: &str, value: f64) -> Result<(), ConfigError> {
     if !((value as f32).is_finite() && value >= 0.0) {
         let problem = format!("is {value}; it must be at least 0 and fit into 32 bits");

@@ -29,26 +29,24 @@ fn quoted(name: &str) -> String {
     }
 }
 
-/// Joins a subject and its problem. A problem that begins with a verb continues the sentence, as in "`train.batch` is
-/// 0". Other problems, and all problems of a subject that is a phrase, follow a colon.
+/// Joins a subject and its problem. If the subject is a name, a problem that begins with one of the verbs in `VERBS`
+/// continues the sentence, as in "`train.batch` is 0". Otherwise, a colon separates subject and problem. A subject is a
+/// name if it is in backticks or has no spaces.
 pub fn sentence(subject: impl Display, problem: impl Display) -> String {
     let (subject, problem) = (subject.to_string(), problem.to_string());
-    const VERBS: [&str; 23] = [
-        "are", "begins", "belongs", "cannot", "contains", "differs", "does", "gives", "goes",
-        "has", "have", "holds", "is", "keeps", "lists", "may", "must", "names", "needs", "sets",
-        "varies", "was", "would",
-    ];
+    const VERBS: &str = "aggregates are begins belongs cannot connects contains differs do does gives goes has have \
+                         holds is keeps lists makes may must names needs sets subtracts takes varies was would";
     let first = problem.split(' ').next().unwrap_or_default();
     let name = subject.trim_matches('`');
     let is_name = !name.contains('`') && (name.len() < subject.len() || !name.contains(' '));
-    match is_name && VERBS.contains(&first) {
+    match is_name && VERBS.split(' ').any(|verb| verb == first) {
         true => format!("{subject} {problem}"),
         false => format!("{subject}: {problem}"),
     }
 }
 
 impl ConfigError {
-    /// An error about `field`.
+    /// Makes an error about `field`.
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self {
             field: field.into(),
@@ -64,7 +62,7 @@ impl ConfigError {
         }
     }
 
-    /// Prefixes the path of the field with the name of its file.
+    /// Prefixes the path of the field with the path of its file.
     pub fn in_file(self, path: &Path) -> Self {
         Self {
             field: format!("{}: {}", path.display(), self.field),
@@ -80,7 +78,7 @@ pub trait ModelConfig:
     /// The model that this config builds.
     type Model<B: Backend>: LanguageModel<B>;
 
-    /// The name of the model, for tables and logs.
+    /// Returns the name of the model, for tables and logs.
     fn name(&self) -> String;
 
     /// Checks every field and the [sizes](check::sizes). All other methods need a valid config.
@@ -101,7 +99,7 @@ pub trait ModelConfig:
     /// Returns an error that names the first invalid field.
     fn validate_fields(&self) -> Result<(), ConfigError>;
 
-    /// Sizes of the model. The dropout is above 0 if a forward pass under autodiff drops activations.
+    /// Returns the sizes of the model. The dropout is above 0 if a forward pass under autodiff drops activations.
     fn shape(&self) -> Shape;
 
     /// Whether a training pass draws random numbers on the device; by default, whether the dropout is above 0.
@@ -110,13 +108,14 @@ pub trait ModelConfig:
     }
 
     /// Assembles the modules of a valid config, without drawing weights; use [`build`](Self::build) for a model with
-    /// weights. Models of the same config may differ only in float parameters, because validation assembles a model and
-    /// gives it the parameters of the trained one.
+    /// weights. Models of the same config may differ only in float parameters. Validation relies on this: it assembles
+    /// a model and gives it the parameters of the trained model.
     fn assemble<B: Backend>(&self, vocabulary: Vocabulary, device: &B::Device) -> Self::Model<B>;
 
     /// Counts the trained parameters and the FLOPs of the model that [`build`](Self::build) makes. FLOPs are per token
-    /// at full context. They include the logits of every token, even in a classifier, which reads only the last. Each
-    /// connection counts all streams that it can read, although fewer exist near the input.
+    /// at full context. The FLOPs include the logits of every token, even in a classifier, which reads only the last
+    /// token's logits. A connection with a product for each of the k latest streams counts k products, although fewer
+    /// streams exist near the input.
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost;
 
     /// Checks that the model can read this input and write this output.
@@ -139,20 +138,38 @@ pub trait ModelConfig:
         false
     }
 
-    /// Whether logits can change when tokens are appended; by default false. If so, a full pass and an incremental one
-    /// differ at earlier positions.
+    /// Whether the logits of earlier positions can change when tokens are appended; by default false. If they can, a
+    /// full pass and an incremental pass can give different logits at earlier positions.
     fn revises(&self) -> bool {
         false
     }
 
-    /// The number of streams that connections keep side by side; by default one.
+    /// Returns the number of streams that connections keep side by side; by default one.
     fn copies(&self) -> usize {
         1
     }
 
-    /// Maps the model onto the set that its parameters stay in, such as [unit vectors](crate::unit); by default, returns
-    /// the model itself. [`build`](Self::build) calls it after initialisation, and the trainer after every optimizer
-    /// step. Parameters keep their ids, shapes and gradient requirements.
+    /// Returns the number of layers that a token passes through, counting each repetition; by default the number of
+    /// layers.
+    fn passes(&self) -> usize {
+        self.shape().n_layer
+    }
+
+    /// Returns the smallest number of layers by which the repeated part of a depth loop can grow. By default, returns
+    /// `None`, for a model without a loop.
+    fn repeats(&self) -> Option<usize> {
+        None
+    }
+
+    /// Returns the config of passes outside training steps; by default this config. Its [`cost`](Self::cost) differs if
+    /// these passes repeat layers a different number of times.
+    fn outside_training(&self) -> Self {
+        self.clone()
+    }
+
+    /// Maps the parameters of the model onto their allowed set, such as [unit vectors](crate::unit). By default,
+    /// returns the model unchanged. [`build`](Self::build) calls this method after initialisation, and the trainer
+    /// after every optimizer step. Parameters keep their ids, shapes and gradient requirements.
     fn constrain<B: Backend>(&self, model: Self::Model<B>) -> Self::Model<B> {
         model
     }
@@ -162,7 +179,8 @@ pub trait ModelConfig:
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`validate`](Self::validate), and an error if the model cannot read the data.
+    /// Returns the errors of [`validate`](Self::validate) and of [`Vocabulary::validate`], and an error if the model
+    /// cannot read the data.
     fn build<B: Backend>(
         &self,
         vocabulary: impl Into<Vocabulary>,

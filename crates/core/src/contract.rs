@@ -30,18 +30,19 @@ use crate::{
     product_roundoff, recompute,
 };
 
-/// Rows of a test batch. The test sizes are odd and differ, so that a transposed or wrongly reshaped axis does not fit.
+/// Number of sequences in a test batch. The test sizes are odd and differ, so a transposed or wrongly reshaped axis
+/// does not fit.
 const BATCH: usize = 3;
-/// Positions of the test sequences.
+/// Number of positions of the test sequences.
 pub const TIME: usize = 63;
-/// Token ids of the test models.
+/// Number of token ids of the test models.
 pub const VOCAB: usize = 37;
 
 /// Waits until no other test holds the guard, and returns it.
 ///
-/// Every test that computes gradients holds it. In Burn 0.21, a backward pass also drops seemingly unused nodes from
-/// the graphs of other threads (`GraphCleaner::cleanup_orphaned_entries`). A tensor on its way from one operation to
-/// the next looks unused, so gradients behind it can be lost.
+/// Every test that computes gradients holds the guard. In Burn 0.21, a backward pass also drops seemingly unused nodes
+/// from the graphs of other threads (`GraphCleaner::cleanup_orphaned_entries`). A tensor on its way from one operation
+/// to the next looks unused. The gradients of the tensors before it can then be lost.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -49,14 +50,14 @@ pub fn alone() -> MutexGuard<'static, ()> {
 
 /// Checks a model built by `config`, which must have no dropout and a context of at least [`TIME`].
 ///
-/// 1. Logits are finite and `[batch, time, vocab]`, at any length down to 1.
+/// 1. Logits are finite and `[batch, time, vocab]`, at the lengths 1, 2 and [`TIME`].
 /// 2. The model is causal: a change at position t changes logits from t on, and none before t.
-/// 3. Batch rows are independent.
+/// 3. The sequences of a batch are independent.
 /// 4. Every trainable parameter has a finite, non-zero gradient.
 /// 5. Logits are the same after the parameters are exported and imported into another model.
-/// 6. An incremental pass gives the same logits as a full pass over the tokens so far. If the cache can join rows, rows
-///    that began at different times can continue together.
-/// 7. The number of trainable parameters equals the count of the config.
+/// 6. An incremental pass gives the same logits as a full pass over the tokens so far. If the cache can join rows,
+///    sequences that began at different times can continue together.
+/// 7. The number of trainable parameters equals the number that the config counts.
 /// 8. The class logits are the logits of the last position.
 /// 9. The model without autodiff gives the same logits.
 /// 10. With [recomputed](crate::recompute) activations, the loss is the same, bit for bit where operations are not
@@ -94,6 +95,8 @@ where
 /// and `[batch, 1, classes]`, and every part of the image must affect them. Properties 3 to 5, 7 and 9 to 11 of
 /// [`check`] must hold too.
 ///
+/// Waits for its [turn](alone).
+///
 /// # Panics
 ///
 /// Panics if a property is violated. The message names it.
@@ -119,7 +122,7 @@ where
     }
 }
 
-/// Draws all trained parameters of a model again. The numbers depend only on `seed`. Numbers from the backend's random
+/// Draws all trained parameters of a model again. `seed` alone decides the draws. Numbers from the backend's random
 /// generator, which all threads share, would depend on other tests.
 pub fn redrawn<B: Backend, M: Module<B>>(model: M, from: Distribution, seed: u64) -> M {
     let mut weights = params::export(&model);
@@ -144,8 +147,8 @@ fn drawn<B: Backend, M: Module<B>>(
     all.filter(|info| info.trainable).map(draw).collect()
 }
 
-/// Builds the model of `config` with reproducible, non-zero trained weights. Drawn weights are replaced by N(0, 0.1²);
-/// N(0, 0.1²) is added to all others.
+/// Builds the model of `config` with reproducible, non-zero trained weights. Each trained weight that the model draws
+/// is replaced by a number from N(0, 0.1²), and such a number is added to every other trained weight.
 fn shaken<B, C>(config: &C, vocabulary: Vocabulary, device: &B::Device) -> C::Model<B>
 where
     B: AutodiffBackend,
@@ -225,7 +228,7 @@ impl<B: AutodiffBackend> Sample<B> {
     }
 }
 
-/// Random images.
+/// Draws random images.
 fn images<B: Backend>(size: ImageSize, device: &B::Device) -> Tensor<B, 4> {
     let shape = [BATCH, size.channels, size.height, size.width];
     let values = Distribution::Normal(0.0, 1.0);
@@ -336,7 +339,7 @@ where
     }
 }
 
-/// The loss and the gradients of a pass with this recomputation.
+/// Returns the loss and the gradients of a pass with this recomputation setting.
 fn gradients<B, C>(
     model: &C::Model<B>,
     cut: Option<Recompute>,
@@ -493,7 +496,7 @@ fn decodes_as_it_reads<B: Backend>(model: &impl LanguageModel<B>, device: &B::De
     );
 }
 
-/// Checks that rows that began at different times continue as each row would alone.
+/// Checks that sequences that began at different times continue as each sequence would alone.
 fn joins_rows<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
     let ids = ids(BATCH, TIME, device);
     let prompt = |row: usize, time: usize| ids.clone().narrow(0, row, 1).narrow(1, 0, time);
@@ -543,7 +546,7 @@ fn classifies_by_the_last_position<B: Backend>(model: &impl LanguageModel<B>, de
     assert_near(classes, last, "class logits");
 }
 
-/// Token ids that differ by row and position and are the same on every backend.
+/// Makes token ids that differ by sequence and position, and are the same on every backend.
 fn ids<B: Backend>(batch: usize, time: usize, device: &B::Device) -> Tensor<B, 2, Int> {
     let id = |i: usize| ((i * i * 7 + i * 3 + i / TIME) % VOCAB) as i64;
     let ids: Vec<i64> = (0..batch * time).map(id).collect();
@@ -558,7 +561,7 @@ fn scalar<B: Backend>(x: Tensor<B, 1>) -> f64 {
     values(x)[0]
 }
 
-/// Checks equality up to the rounding of f32 sums in another order.
+/// Checks equality up to rounding, for f32 sums computed in another order.
 fn assert_close<B: Backend>(a: Tensor<B, 3>, b: Tensor<B, 3>, claim: &str) {
     assert_within(2e-5, a, b, claim);
 }

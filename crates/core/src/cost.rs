@@ -5,7 +5,7 @@ use std::ops::{Add, Mul};
 /// Exact parameter counts by purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Params {
-    /// Token and position tables.
+    /// Tables indexed by token ids or positions, and class tokens.
     pub embedding: usize,
     /// The unembedding, unless it is the token table.
     pub unembedding: usize,
@@ -14,7 +14,7 @@ pub struct Params {
 }
 
 impl Params {
-    /// Number of all parameters.
+    /// Returns the number of all parameters.
     pub fn total(&self) -> usize {
         self.embedding
             .saturating_add(self.unembedding)
@@ -36,22 +36,28 @@ pub struct Cost {
     pub params: Params,
     /// FLOPs of one forward pass per token, at full context.
     pub forward_flops: usize,
+    /// The part of `forward_flops` without a backward pass, as in the first loops under truncated backpropagation.
+    pub cut_flops: usize,
 }
 
 impl Cost {
-    /// FLOPs of a forward and backward pass per token: 3 times the forward pass (Kaplan et al. 2020, section 2.1). Each
-    /// product of the forward pass has two of the same size in the backward pass.
+    /// Returns the FLOPs of a forward and backward pass per token: 3 times the forward pass (Kaplan et al. 2020,
+    /// section 2.1), except that `cut_flops` count once. Every other product of the forward pass has two products of
+    /// the same size in the backward pass.
     pub fn training_flops(&self) -> usize {
-        (*self * 3).forward_flops
+        let with_backward = self.forward_flops.saturating_sub(self.cut_flops);
+        with_backward
+            .saturating_mul(2)
+            .saturating_add(self.forward_flops)
     }
 
-    /// The cost of y = x · W + b, W `[d_in, d_out]`, applied to every token.
+    /// Returns the cost of y = x · W + b with W `[d_in, d_out]`, applied to every token.
     pub fn linear(d_in: usize, d_out: usize, bias: bool) -> Self {
         let weight = (Self::vector(1) + Self::flops(2)) * d_in * d_out;
         weight + Self::vector(if bias { d_out } else { 0 })
     }
 
-    /// The cost of products with `flops` FLOPs per token, without parameters.
+    /// Returns the cost of products with `flops` FLOPs per token, without parameters.
     pub fn flops(flops: usize) -> Self {
         Self {
             forward_flops: flops,
@@ -59,24 +65,33 @@ impl Cost {
         }
     }
 
-    /// The cost of `params` parameters outside matrix products, such as the scale of a norm.
+    /// Returns the cost of `params` parameters outside matrix products, such as the scale of a norm.
     pub fn vector(params: usize) -> Self {
         Self {
             params: Params {
                 other: params,
                 ..Params::default()
             },
-            forward_flops: 0,
+            ..Self::default()
         }
     }
 
-    /// The cost of q kᵀ and of the weighted sum of values: 2 · 2 · context · width per token.
+    /// Returns the cost of q kᵀ and of the weighted sum of values: 2 · 2 · context · width per token.
     pub fn attention(context: usize, width: usize) -> Self {
         Self::flops(4) * context * width
     }
 
-    /// The cost of applying this part `times` times: FLOPs are multiplied, and parameters are shared. A cost multiplied
-    /// by a number is the cost of that many separate parts.
+    /// Returns the cost of applying this part `times` times, as [`applied`](Self::applied) does, if only the last
+    /// `trained` applications have a backward pass.
+    pub fn applied_cut(self, times: usize, trained: usize) -> Self {
+        Self {
+            cut_flops: (self * times.saturating_sub(trained)).forward_flops,
+            ..self.applied(times)
+        }
+    }
+
+    /// Returns the cost of applying this part `times` times: FLOPs are multiplied, and parameters are shared. A cost
+    /// multiplied by a number is the cost of that many separate parts.
     pub fn applied(self, times: usize) -> Self {
         Self {
             params: self.params,
@@ -97,6 +112,7 @@ impl Add for Cost {
                 other: a.other.saturating_add(b.other),
             },
             forward_flops: self.forward_flops.saturating_add(other.forward_flops),
+            cut_flops: self.cut_flops.saturating_add(other.cut_flops),
         }
     }
 }
@@ -113,6 +129,7 @@ impl Mul<usize> for Cost {
                 other: params.other.saturating_mul(times),
             },
             forward_flops: self.forward_flops.saturating_mul(times),
+            cut_flops: self.cut_flops.saturating_mul(times),
         }
     }
 }

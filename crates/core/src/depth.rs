@@ -1,13 +1,14 @@
-//! The depth map of a model: how much of each earlier output every branch reads. All connections call their branch
-//! through a [`BranchFn`](crate::BranchFn), so the map exists for every one of them:
+//! The depth map of a model shows how much of each earlier output every branch reads. All connections call their branch
+//! through a [`BranchFn`](crate::BranchFn), so maps exist for models with any connection:
 //!
 //! ```text
 //! h_i ≈ Σ_{j < i} w_ij f_j        f_0 = x_0,  f_j the output of branch j,  h_i the input of branch i before its norm
 //! ```
 //!
-//! The last row is the end of the stream, before the final norm. The weights are fitted by least squares over all
-//! positions and channels. They are exact if a connection weights whole outputs by numbers that do not depend on the
-//! position; with plain connections every w is 1. Otherwise the sum is the closest one to h_i.
+//! In the last row, h_i is the end of the stream, before the final norm. If q, k and v of an attention sublayer read
+//! different inputs, h_i is the input of v. The weights are fitted by least squares over all positions and channels.
+//! They are exact if each connection weights whole outputs by numbers that do not depend on the position. For example,
+//! every w is 1 with plain connections. For other connections, the sum only approximates h_i.
 
 use std::any::type_name;
 use std::cell::RefCell;
@@ -15,24 +16,29 @@ use std::cell::RefCell;
 use burn::tensor::{Tensor, backend::Backend};
 use thiserror::Error;
 
-/// The depth map of one stream.
+/// The depth map of one stream: the weights w_ij in h_i ≈ Σ_{j < i} w_ij f_j. f_0 is x_0, the start of the stream, and
+/// f_j is the output of branch j. h_i is the input of branch i before its norm or, in the last row, the end of the
+/// stream.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DepthMap {
-    /// The type of each branch, in the order of depth.
+    /// The type of each branch, in order of depth.
     pub branches: Vec<String>,
-    /// w_ij, a row for each branch and one for the end of the stream. Row i has a weight for x_0 and for each branch
-    /// before it. The weight of an output that is zero, or a linear combination of earlier outputs, is zero.
+    /// w_ij, with a row for each branch and one for the end of the stream. Row i has a weight for x_0 and for each
+    /// branch before branch i. The weight of an output that is zero, or a linear combination of earlier outputs, is
+    /// zero.
     pub weights: Vec<Vec<f64>>,
-    /// The projections on h_i, w_ij ⟨f_j, h_i⟩ / ⟨h_i, h_i⟩. A share is negative if the weighted output points against
-    /// h_i.
+    /// The share of h_i that each weighted output accounts for, w_ij ⟨f_j, h_i⟩ / ⟨h_i, h_i⟩. A share is negative if
+    /// the weighted output points against h_i.
     pub shares: Vec<Vec<f64>>,
-    /// Whether the least-squares weights of each row are unique. They are not if an output is a linear combination of
-    /// earlier outputs, as with more outputs than numbers in each output.
+    /// Whether the least-squares weights of each row are unique, apart from the weights of outputs that are zero. They
+    /// are not unique if a non-zero output is a linear combination of earlier outputs. There is always such an output
+    /// if there are more non-zero outputs than numbers in each output.
     pub unique: Vec<bool>,
 }
 
 impl DepthMap {
-    /// The share of the squared norm of each h_i that all outputs account for: 1 if the weights are exact.
+    /// Returns, for each h_i, the share of its squared norm that all outputs together account for: 1 if the weights are
+    /// exact.
     pub fn explained(&self) -> Vec<f64> {
         let sum = |shares: &Vec<f64>| shares.iter().sum();
         self.shares.iter().map(sum).collect()
@@ -87,8 +93,8 @@ struct Sums {
 }
 
 impl DepthFit {
-    /// Adds a pass of the model. Each pass opens the same streams, one after the other; a recurrence opens one for each
-    /// window of each layer.
+    /// Adds a pass of the model. Each pass must open the same streams, one after the other; a recurrence opens one for
+    /// each window of each layer.
     ///
     /// # Errors
     ///
@@ -120,7 +126,7 @@ impl DepthFit {
         Ok(())
     }
 
-    /// The map of each stream.
+    /// Returns the map of each stream.
     pub fn maps(&self) -> Vec<DepthMap> {
         self.streams.iter().map(Sums::map).collect()
     }
@@ -141,7 +147,7 @@ pub(crate) fn opened<B: Backend>(x: &Tensor<B, 3>) {
     });
 }
 
-/// Computes f(x) by `f`, and notes x and f(x). The streams inside the branch `M` are not noted.
+/// Computes f(x) with `f`, and notes x and f(x). The streams inside the branch `M` are not noted.
 pub(crate) fn branch<B: Backend, M>(
     x: Tensor<B, 3>,
     f: impl FnOnce(Tensor<B, 3>) -> Tensor<B, 3>,
@@ -179,7 +185,7 @@ fn note<B: Backend>(x: &Tensor<B, 3>, to: impl FnOnce(&mut Vec<Seen>, Vec<f32>))
     });
 }
 
-/// The name of a type without its path and parameters.
+/// Returns the name of a type without its path and parameters.
 fn short_name<M>() -> String {
     let name = type_name::<M>();
     let name = name.split('<').next().unwrap_or(name);
@@ -259,7 +265,7 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     products.sum()
 }
 
-/// Solves A x = b by Cholesky decomposition, for the lower half of a positive semidefinite A with a diagonal of ones
+/// Solves A x = b by Cholesky decomposition, given the lower half of a positive semidefinite A with a diagonal of ones
 /// and zeros. A can have more rows than b. Returns x, and whether each row is independent of the rows before it. A
 /// dependent row has a pivot of at most 1e-9, and its x is zero.
 fn solve(a: &[Vec<f64>], b: &[f64]) -> (Vec<f64>, Vec<bool>) {

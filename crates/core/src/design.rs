@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use burn::tensor::backend::Backend;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{ConfigError, Connection, Cost, Ends, ImageSize, Vocabulary};
+use crate::{AttentionSize, ConfigError, Connection, Cost, Ends, ImageSize, Vocabulary};
 
 /// The config of a connection. It builds the connection of each update and the ends of the stream.
 pub trait Design:
@@ -16,30 +16,30 @@ pub trait Design:
     /// Both ends of the stream; [`Plain`](crate::Plain) if nothing happens there.
     type Ends<B: Backend>: Ends<B>;
 
-    /// The name of the design, for tables and logs.
+    /// Returns the name of the design, for tables and logs.
     fn name(&self) -> &'static str;
 
-    /// Checks every field, and that the design makes sense on this stream.
+    /// Checks every field, and that the design suits the stream `on`.
     ///
     /// # Errors
     ///
-    /// Returns an error that names the first invalid field.
+    /// Returns an error that names the first invalid field, or the design if it does not suit the stream.
     fn validate(&self, on: &Sites) -> Result<(), ConfigError>;
 
-    /// Requirements on a surrounding model that updates the stream `updates` times; by default, the requirements of
-    /// plain connections.
+    /// Returns the requirements on a surrounding model that updates the stream `updates` times; by default, the
+    /// requirements of plain connections.
     fn frame(&self, updates: usize) -> Frame {
         let _ = updates;
         Frame::default()
     }
 
-    /// Whether trained weights of the design `before` fit this one; by default, whether both are equal. Implementations
-    /// should ignore fields that only set initial weights.
+    /// Whether trained weights of the design `before` fit this design; by default, whether the two designs are equal.
+    /// Implementations should ignore fields that only set initial weights.
     fn continues(&self, before: &Self) -> bool {
         self == before
     }
 
-    /// The number of streams that connections keep side by side; by default one.
+    /// Returns the number of streams that connections keep side by side; by default one.
     fn copies(&self) -> usize {
         1
     }
@@ -55,7 +55,7 @@ pub trait Design:
     /// Builds the ends of the stream.
     fn ends<B: Backend>(&self, on: &Sites, device: &B::Device) -> Self::Ends<B>;
 
-    /// Cost of all connections on a stream, and of its ends.
+    /// Returns the cost of all connections on a stream, and of its ends.
     fn cost(&self, on: &Sites) -> Cost;
 }
 
@@ -74,41 +74,51 @@ pub struct Sites {
     pub count: usize,
     /// Number of connections in a layer. If the layers have attention, the first connection surrounds it.
     pub per_layer: usize,
-    /// Whether the layers have attention.
-    pub attention: bool,
+    /// The attention of the layers; `None` if they have none. If the layers come from several architectures, this is
+    /// the attention of the first architecture, but `three_inputs` is true only if it is true for all architectures.
+    pub attention: Option<AttentionSize>,
     /// Whether a connection surrounds a whole layer, with plain connections inside.
     pub around_layers: bool,
     /// Whether a recurrence surrounds each layer, so that each layer has its own stream.
     pub recurrent: bool,
     /// Whether the layers come from several architectures.
     pub mixed: bool,
+    /// Number of token ids, if the stream has the [ids](crate::Stream::ids) of its positions. Validation does not know
+    /// the vocabulary, so it sets this to 1.
+    pub ids: Option<usize>,
     /// Whether a norm follows the end of the stream, so that the scale of the stream does not matter.
     pub into_norm: bool,
 }
 
 impl Sites {
-    /// Places a connection around each of the `n_sublayer` sublayers of `n_layer` layers.
+    /// Places a connection around each of the `n_sublayer` sublayers of `n_layer` layers, whose attention has one head.
     pub fn sublayers(width: usize, n_layer: usize, n_sublayer: usize) -> Self {
         Self {
             width,
             count: n_layer * n_sublayer,
             per_layer: n_sublayer,
-            attention: true,
+            attention: Some(AttentionSize::of_heads(1, width)),
             around_layers: false,
             recurrent: false,
             mixed: false,
+            ids: Some(1),
             into_norm: true,
         }
     }
 
-    /// The layer of connection `i`.
+    /// Returns the number of layers on the stream.
+    pub fn layers(&self) -> usize {
+        self.count / self.per_layer.max(1)
+    }
+
+    /// Returns the layer of connection `i`.
     pub fn layer(&self, i: usize) -> usize {
         i / self.per_layer
     }
 
     /// Whether connection `i` surrounds attention.
     pub fn is_attention(&self, i: usize) -> bool {
-        self.attention && !self.around_layers && i.is_multiple_of(self.per_layer)
+        self.attention.is_some() && !self.around_layers && i.is_multiple_of(self.per_layer)
     }
 
     /// Refuses the design called `name` around layers, for the given `reason`.
@@ -133,10 +143,49 @@ impl Sites {
     /// Returns an error if the layers have no attention.
     pub fn need_attention(&self, name: &str, reason: &str) -> Result<(), ConfigError> {
         match self.attention {
-            true => Ok(()),
-            false => Err(ConfigError::new(
+            Some(_) => Ok(()),
+            None => Err(ConfigError::new(
                 name,
                 format!("does not go with layers without attention, because {reason}"),
+            )),
+        }
+    }
+
+    /// Refuses the design called `name` where q, k and v of the attention cannot read different inputs, for the given
+    /// `reason`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the layers have no attention, or one that reads a single input.
+    pub fn need_inputs(&self, name: &str, reason: &str) -> Result<(), ConfigError> {
+        self.need_attention(name, reason)?;
+        match self.attention {
+            Some(attention) if !attention.three_inputs => Err(ConfigError::new(
+                name,
+                format!(
+                    "does not go with an attention whose output depends on its input in other ways than through q, k \
+                     and v, as in nGPT and with norms of the sum, because {reason}"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses the design called `name` on a stream without token ids, for the given `reason`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the model reads images, or if a recurrence surrounds each layer.
+    pub fn need_ids(&self, name: &str, reason: &str) -> Result<(), ConfigError> {
+        let without = match self.recurrent {
+            true => "a recurrence",
+            false => "images",
+        };
+        match self.ids {
+            Some(_) => Ok(()),
+            None => Err(ConfigError::new(
+                name,
+                format!("does not go with {without}, where positions have no token ids: {reason}"),
             )),
         }
     }
@@ -170,9 +219,13 @@ pub struct Frame {
     pub final_norm: bool,
     /// Whether layers have a feed-forward network.
     pub feed_forward: bool,
-    /// Multiplier of the initial value weights and of the initial first matrices of feed-forward networks.
+    /// Whether the attention of every layer projects its own values. If not, only the first layer of each stream does,
+    /// and the connections supply the values of the other layers. [`AttentionSize::without_values`] says whether layers
+    /// can omit the value projection.
+    pub own_values: bool,
+    /// Multiplier of the initial weights of value projections and of the first matrix of each feed-forward network.
     pub inner: f64,
-    /// Multiplier of the initial projections to the stream.
+    /// Multiplier of the initial weights of projections to the stream.
     pub output: f64,
     /// Whether initial projections to the stream shrink with depth, in architectures that shrink them for plain
     /// connections.
@@ -180,13 +233,14 @@ pub struct Frame {
 }
 
 impl Default for Frame {
-    /// The frame of a language model with plain connections.
+    /// Returns the frame of a language model with plain connections.
     fn default() -> Self {
         Self {
             image: None,
             pre_norm: true,
             final_norm: true,
             feed_forward: true,
+            own_values: true,
             inner: 1.0,
             output: 1.0,
             by_depth: true,
@@ -195,7 +249,7 @@ impl Default for Frame {
 }
 
 impl Frame {
-    /// Sets the input that the model reads.
+    /// Sets the model's input to the input of this `vocabulary`.
     pub fn reading(self, vocabulary: Vocabulary) -> Self {
         Self {
             image: vocabulary.image(),

@@ -11,8 +11,8 @@ use crate::{
     init, project, widen,
 };
 
-/// x_0 = tokens\[ids\] + positions, logits = norm(x_L) · unembedding. x_0 can also be normalised, and the logits z can
-/// become c tanh(z / c).
+/// x_0 = tokens\[ids\] + positions, logits = norm(x_L) · unembedding. x_0 and the logits can also have multipliers, x_0
+/// can be normalised, and with a cap c, logits z become c tanh(z / c).
 ///
 /// The unembedding is the transposed token table (Press and Wolf, "Using the output embedding
 /// to improve language models", 2017) unless the model has a separate one.
@@ -38,12 +38,12 @@ pub struct TokenEmbeddingsOptions {
     pub positions: Option<usize>,
     /// Width of the stream.
     pub width: usize,
-    /// Whether the unembedding is the token table. It is always separate if the number of outputs differs from the
-    /// number of token ids.
+    /// Whether the unembedding is the token table. The unembedding is always separate if the number of outputs differs
+    /// from the number of token ids.
     pub tied: bool,
     /// The final norm, if there is one.
     pub norm: Option<NormDesign>,
-    /// Dropout on x_0.
+    /// Dropout probability on x_0.
     pub dropout: f64,
     /// Standard deviation of the initial tables.
     pub init_std: f64,
@@ -60,8 +60,8 @@ pub struct TokenEmbeddingsOptions {
 }
 
 impl TokenEmbeddingsOptions {
-    /// The options of GPT-2 (Radford et al. 2019): learned positions, a tied unembedding, a final norm with scale and
-    /// shift, and an initial standard deviation of 0.02.
+    /// Returns the options of GPT-2 (Radford et al. 2019): learned positions, a tied unembedding, a final norm with
+    /// scale and shift, and an initial standard deviation of 0.02.
     pub fn new(vocabulary: Vocabulary, context: usize, width: usize) -> Self {
         Self {
             vocabulary,
@@ -98,7 +98,7 @@ impl TokenEmbeddingsOptions {
         self.tied && self.vocabulary.outputs == self.vocabulary.ids()
     }
 
-    /// The cost of the embeddings.
+    /// Returns the cost of the embeddings.
     pub fn cost(&self) -> Cost {
         let (ids, outputs) = (self.vocabulary.ids(), self.vocabulary.outputs);
         let rows = ids + self.positions.unwrap_or(0);
@@ -110,7 +110,7 @@ impl TokenEmbeddingsOptions {
         };
         let tables = Cost {
             params,
-            forward_flops: 2 * unembedding,
+            ..Cost::flops(2 * unembedding)
         };
         let norms = [self.norm, self.input_norm];
         let norms = norms
@@ -190,7 +190,7 @@ pub fn scaled<B: Backend>(x: Tensor<B, 3>, factor: f64) -> Tensor<B, 3> {
 }
 
 /// Returns the rows of `table` `[context, width]` for `time` positions after `seen`: `[batch, time, width]`, or
-/// `[1, time, width]` if all rows of the batch share them.
+/// `[1, time, width]` if all sequences of the batch share them.
 pub fn positions<B: Backend>(table: Tensor<B, 2>, seen: &Seen, time: usize) -> Tensor<B, 3> {
     match seen.same() {
         Some(start) => table.narrow(0, start, time).unsqueeze(),

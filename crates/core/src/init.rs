@@ -10,15 +10,16 @@ use crate::{ConfigError, Linear, check};
 /// The standard deviation of initial weights and tables.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Init {
-    /// √(2 / (5 D)) (Nguyen and Salazar, "Transformers without tears", 2019, section 2.2). Layer outputs then have the
-    /// same size at every width.
+    /// √(2 / (5 D)) on a stream of width D (Nguyen and Salazar, "Transformers without tears", 2019, section 2.2). Layer
+    /// outputs then have the same size at every width.
     Width,
     /// A given number.
     Fixed(f64),
 }
 
 impl Init {
-    /// `Width` below width 768. From there on 0.02, the number of GPT-2, OLMo 2 and `transformers`.
+    /// Returns `Width` below width 768. From width 768 on, returns `Fixed(0.02)`, the value of GPT-2, OLMo 2 and
+    /// `transformers`.
     pub fn of_width(width: usize) -> Self {
         match width < 768 {
             true => Self::Width,
@@ -26,7 +27,7 @@ impl Init {
         }
     }
 
-    /// The standard deviation on a stream of `width` features.
+    /// Returns the standard deviation on a stream of `width` features.
     pub fn std(self, width: usize) -> f64 {
         match self {
             Self::Width => std_of_width(width),
@@ -34,7 +35,7 @@ impl Init {
         }
     }
 
-    /// Checks that a given number is above 0.
+    /// Checks that a fixed standard deviation is above 0 and finite.
     ///
     /// # Errors
     ///
@@ -56,8 +57,8 @@ pub fn normal<B: Backend, const D: usize>(
     Initializer::Normal { mean: 0.0, std }.init(shape, device)
 }
 
-/// √(2 / (5 D)): the standard deviation of initial weights on a stream of `width` features, D (Nguyen and Salazar,
-/// "Transformers without tears", 2019, section 2.2).
+/// Returns √(2 / (5 D)), the standard deviation of initial weights on a stream of `width` features, D (Nguyen and
+/// Salazar, "Transformers without tears", 2019, section 2.2).
 pub fn std_of_width(width: usize) -> f64 {
     (2.0 / (5.0 * width as f64)).sqrt()
 }

@@ -24,7 +24,7 @@ impl<B: Backend> Input<B> {
         }
     }
 
-    /// The device of the tensor.
+    /// Returns the device of the tensor.
     pub fn device(&self) -> B::Device {
         match self {
             Self::Ids(ids) => ids.device(),
@@ -77,7 +77,7 @@ impl From<[usize; 3]> for ImageSize {
 }
 
 impl ImageSize {
-    /// Number of values in an image.
+    /// Returns the number of values in an image.
     pub fn values(&self) -> usize {
         self.channels * self.height * self.width
     }

@@ -1,14 +1,15 @@
-//! The matrices that a hidden parameter consists of, for optimizers that take a matrix as a whole.
+//! The matrices that a hidden parameter consists of, for optimizers that update a matrix as a whole, such as Muon.
 
 use burn::tensor::{Tensor, backend::Backend};
 
 /// The matrices `[d_in, d_out]` of a parameter inside a branch: maps from d_in to d_out hidden features.
 ///
-/// Fused matrices count as several, so the queries, keys and values of GPT-2's `qkv` are three. The kernel of a
-/// convolution is one matrix from its patches to its channels; in Keller Jordan's code, its s is always 1. The keys of a
-/// TokenFormer are one matrix, and so are its values and each set of keys of an RMT; no paper trained them with Muon.
-/// Tables, the unembedding, the map from image patches,
-/// depthwise filters and all parameters of connections are not hidden matrices.
+/// Fused matrices count as several, so GPT-2's `qkv` holds three: for queries, keys and values. A convolution kernel is
+/// one matrix, from patches to output channels. [Muon](crate::Muon)'s factor s depends on the shape of this matrix, but
+/// Keller Jordan's code always sets s to 1 for a kernel. Three kinds of parameters are one matrix each, although no
+/// paper trained them with Muon: a TokenFormer's keys, its values, and each set of keys of a Residual Matrix
+/// Transformer (RMT). Tables, the unembedding, the map from image patches, the first convolution, depthwise filters and
+/// all parameters of connections are not hidden matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matrices {
     /// Number of matrices.
@@ -20,7 +21,7 @@ pub struct Matrices {
     order: Order,
 }
 
-/// The order of the axes of a parameter.
+/// The order of a parameter's axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// `[count, d_in, d_out]`, or one matrix `[d_in, d_out]`.
@@ -32,7 +33,8 @@ enum Order {
 }
 
 impl Matrices {
-    /// The matrices of a parameter with this `shape`, at the end of a path of `fields`.
+    /// Returns the matrices of the parameter at the path `fields`, which has this `shape`; `None` if the parameter is
+    /// not hidden.
     pub(crate) fn of(fields: &[&str], shape: &[usize]) -> Option<Self> {
         let field = fields.last()?;
         let outside = ["embeddings", "connection", "ends", "taps"];
@@ -42,7 +44,10 @@ impl Matrices {
         let is_read_by_rows =
             ["keys", "keys_a", "keys_b", "r_q", "r_k", "r_v", "r_ff"].contains(field);
         let (order, count, d_in, d_out) = match *shape {
-            [d_in, d_out] if fields.contains(&"qkv") => (Order::InCountOut, 3, d_in, d_out / 3),
+            // Queries, keys and values, each as wide as the stream. The values can be missing.
+            [d_in, d_out] if fields.contains(&"qkv") => {
+                (Order::InCountOut, d_out / d_in, d_in, d_in)
+            }
             [d_out, d_in] if is_read_by_rows => (Order::OutIn, 1, d_in, d_out),
             [d_in, d_out] => (Order::CountInOut, 1, d_in, d_out),
             [count, d_in, d_out] => (Order::CountInOut, count, d_in, d_out),
@@ -57,12 +62,12 @@ impl Matrices {
         })
     }
 
-    /// `[count, d_in, d_out]`.
+    /// Returns `[count, d_in, d_out]`.
     pub fn dims(self) -> [usize; 3] {
         [self.count, self.d_in, self.d_out]
     }
 
-    /// Takes the flattened parameter `[numbers]` apart: `[count, d_in, d_out]`.
+    /// Splits the flattened parameter `[numbers]` into its matrices, `[count, d_in, d_out]`.
     pub fn split<B: Backend>(self, x: Tensor<B, 1>) -> Tensor<B, 3> {
         let Self {
             count, d_in, d_out, ..

@@ -13,30 +13,34 @@ use crate::{Cache, Input, ResidualBlock, Seen, Stream, recompute};
 /// If an id is outside the vocabulary or a sequence is longer than the context, methods can panic. Check ids with
 /// [`token_ids`](crate::token_ids) where they enter a program. A language model panics on images, and an image model on
 /// ids.
-pub trait LanguageModel<B: Backend>: Module<B> + ModuleDisplay {
+pub trait LanguageModel<B: Backend>: Module<B> + ModuleDisplay + 'static {
     /// The state of an incremental pass.
     type Cache: Cache;
 
-    /// Logits of the token after each position: `[batch, time]` to `[batch, time, vocab]`. For images,
+    /// Returns the logits of the token after each position: `[batch, time]` to `[batch, time, vocab]`. For images,
     /// `[batch, channels, height, width]` to `[batch, 1, classes]`.
     fn forward(&self, input: impl Into<Input<B>>) -> Tensor<B, 3>;
 
-    /// Class logits, `[batch, outputs]`. For a sequence, these are the logits of its last position.
+    /// Returns the class logits, `[batch, outputs]`. For a sequence, these are the logits of its last position.
     fn classify(&self, input: impl Into<Input<B>>) -> Tensor<B, 2>;
 
     /// Returns the cache before the first position.
     fn new_cache(&self) -> Self::Cache;
 
-    /// Logits of `ids`, which follow the positions in `cache`: `[batch, new]` to `[batch, new, vocab]`. They equal the
-    /// last `new` logits of [`forward`](Self::forward) over all positions so far.
+    /// Returns the logits of `ids`, which follow the positions in `cache`: `[batch, new]` to `[batch, new, vocab]`.
+    /// They equal the last `new` logits of [`forward`](Self::forward) over all positions so far.
     fn decode(&self, ids: Tensor<B, 2, Int>, cache: &mut Self::Cache) -> Tensor<B, 3>;
 
-    /// The last logits of [`decode`](Self::decode), for the token after `ids`: `[batch, new]` to `[batch, vocab]`. No
-    /// other logits are computed.
+    /// Returns the last logits of [`decode`](Self::decode), for the token after `ids`: `[batch, new]` to
+    /// `[batch, vocab]`. No other logits are computed.
     fn predict(&self, ids: Tensor<B, 2, Int>, cache: &mut Self::Cache) -> Tensor<B, 2>;
 }
 
-/// Both ends of the stream: ids to x_0, and x_L to logits.
+/// Both ends of the stream: maps ids or images to x_0, and x_L, the stream after the last update, to logits.
+///
+/// # Panics
+///
+/// Embeddings of token ids panic on images, and embeddings of images on token ids.
 pub trait Embeddings<B: Backend>: Module<B> + ModuleDisplay + 'static {
     /// Returns x_0 `[batch, time, width]` of `ids` `[batch, time]`, which follow the positions `seen`.
     fn embed(&self, ids: Tensor<B, 2, Int>, seen: &Seen) -> Tensor<B, 3>;
@@ -46,12 +50,12 @@ pub trait Embeddings<B: Backend>: Module<B> + ModuleDisplay + 'static {
         panic!("a text model got images {:?}", images.dims());
     }
 
-    /// Returns the logits `[batch, time, vocab]` of x_L `[batch, time, width]`; for images, `[batch, 1, classes]`.
-    /// Includes the final norm.
+    /// Applies the final norm to x_L `[batch, time, width]`, and returns the logits `[batch, time, vocab]`; for images,
+    /// `[batch, 1, classes]`.
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3>;
 
-    /// Returns the final norm of x `[batch, time, width]`, the first part of [`unembed`](Self::unembed); x itself if
-    /// there is no such norm.
+    /// Applies the final norm, the first step of [`unembed`](Self::unembed), to x `[batch, time, width]`. Returns x
+    /// unchanged if there is no such norm.
     fn final_norm(&self, x: Tensor<B, 3>) -> Tensor<B, 3>;
 }
 
@@ -89,6 +93,10 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
             }
             _ => (Seen::default(), None),
         };
+        let ids = match &input {
+            Input::Ids(ids) => Some(ids.clone()),
+            Input::Images(_) => None,
+        };
         let mut x = recompute::run(&self.embeddings, vec![], move |embeddings, _| {
             recompute::seed_device::<B>(&input.device());
             // Widens x_0 here, so that this part of a recording returns f32 even in a bf16 pass.
@@ -97,7 +105,7 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
                 Input::Images(images) => embeddings.embed_images(images),
             })]
         });
-        let stream = Stream::new(x.remove(0));
+        let stream = Stream::new(x.remove(0)).with_ids(ids);
         self.block.forward_in(stream, cache, &self.embeddings).x
     }
 

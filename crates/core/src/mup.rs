@@ -1,6 +1,7 @@
-//! μP, the maximal update parametrisation (Yang et al., "Tensor programs V", 2022, Table 8 for Adam), in the
-//! form of Mak and Flanigan, Appendix C.2.1, and of their code. fan_in is the number of features that a weight
-//! reads, η the learning rate:
+//! μP, the maximal update parametrisation (Yang et al., "Tensor programs V", 2022, Table 8 for Adam), in the form of
+//! Mak and Flanigan, "Residual Matrix Transformers", 2025, Appendix C.2.1, and of their code. fan_in is the number of
+//! features that a weight reads, and base fan_in is this number in the base model. σ is [`Mup::init_std`], and η is the
+//! learning rate:
 //!
 //! | weights | initial standard deviation | learning rate | multiplier |
 //! |---|---|---|---|
@@ -8,16 +9,17 @@
 //! | hidden | σ / √fan_in | η · base fan_in / fan_in | 1 |
 //! | output: a separate unembedding | 0 | η | [`Mup::output`] · base fan_in / fan_in |
 //!
-//! Attention scores are scaled by [`Mup::attention`] · √(base d) / d, with d the width of a head. Vectors, such as
-//! biases and the scales of norms, have the learning rate η. Weight decay does not follow these learning rates.
+//! Attention scores are scaled by [`Mup::attention`] · √(base d) / d, where d is the width of a head and base d its
+//! width in the base model. Vectors, such as biases and the scales of norms, have the learning rate η. Weight decay
+//! does not follow these learning rates.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{ConfigError, check};
 
-/// μP: settings that are tuned on a base model hold for wider models. The initial standard deviation is σ for tables,
-/// σ / √fan_in for hidden weights and 0 for a separate unembedding, where fan_in is the number of features that a
-/// weight reads. The learning rate of hidden weights falls as 1 / fan_in.
+/// μP: settings that are tuned on a base model hold for wider models. The initial standard deviation is σ for tables, σ
+/// / √fan_in for hidden weights and 0 for a separate unembedding. fan_in is the number of features that a weight reads.
+/// The learning rate of hidden weights is proportional to 1 / fan_in.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mup<S> {
@@ -28,10 +30,10 @@ pub struct Mup<S> {
     /// The multiplier of x_0.
     #[serde(default = "one")]
     pub input: f64,
-    /// A multiplier of attention scores, besides √(base d) / d, where d is the width of a head.
+    /// A multiplier of attention scores, in addition to √(base d) / d, where d is the width of a head.
     #[serde(default = "one")]
     pub attention: f64,
-    /// A multiplier of logits, besides base fan_in / fan_in.
+    /// A multiplier of logits, in addition to base fan_in / fan_in.
     #[serde(default = "one")]
     pub output: f64,
 }
@@ -50,13 +52,14 @@ pub struct Scaled {
 }
 
 impl Scaled {
-    /// base / now: the multiplier of the learning rate of a hidden weight that reads `now` features.
+    /// Returns base / now, the multiplier of the learning rate of a hidden weight that reads `now` features.
     pub fn rate(self) -> f64 {
         self.base as f64 / self.now as f64
     }
 
-    /// The multiplier of the learning rate of parameter `name`. `hidden` pairs the suffix of each hidden weight's name
-    /// with the number of features that the weight reads. All other parameters have the multiplier 1.
+    /// Returns the multiplier of the learning rate of parameter `name`. `hidden` pairs the suffix of each hidden
+    /// weight's name with the number of features that the weight reads, in the model and in its base model. All other
+    /// parameters have the multiplier 1.
     pub fn rate_of(name: &str, hidden: &[(&str, Self)]) -> f64 {
         let found = hidden.iter().find(|(end, _)| name.ends_with(end));
         found.map_or(1.0, |(_, fan_in)| fan_in.rate())
@@ -64,22 +67,22 @@ impl Scaled {
 }
 
 impl<S> Mup<S> {
-    /// σ / √fan_in, the standard deviation of initial hidden weights.
+    /// Returns σ / √fan_in, the standard deviation of initial hidden weights.
     pub fn hidden_std(&self, fan_in: usize) -> f64 {
         self.init_std / (fan_in as f64).sqrt()
     }
 
-    /// The multiplier of attention scores over heads of width `d`.
+    /// Returns the multiplier of attention scores over heads of width `d`.
     pub fn attention_scale(&self, d: Scaled) -> f64 {
         self.attention * (d.base as f64).sqrt() / d.now as f64
     }
 
-    /// The multiplier of logits of an unembedding that reads `fan_in` features.
+    /// Returns the multiplier of logits of an unembedding that reads `fan_in` features.
     pub fn output_scale(&self, fan_in: Scaled) -> f64 {
         self.output * fan_in.rate()
     }
 
-    /// Checks `init_std` and the multipliers, and that no size in `base` is 0. `base` pairs fields with sizes.
+    /// Checks `init_std` and the multipliers, and that no size in `base` is 0. `base` pairs field names with sizes.
     ///
     /// # Errors
     ///

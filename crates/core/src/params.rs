@@ -1,8 +1,8 @@
 //! Parameters of a model by name: their roles, export and import.
 //!
-//! A name is the path of fields that leads to the parameter, such as
-//! `block.layers.0.attention.branch.qkv.weight`. Names omit enum variants, so a model has the same names inside an
-//! enum of architectures and outside.
+//! A name is the path of fields that leads to the parameter, such as `block.layers.0.attention.branch.qkv.weight`.
+//! Names omit enum variants, so the parameters of a model have the same names inside and outside an enum of
+//! architectures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::{Matrices, unit};
 /// The purpose of a parameter. Weight decay applies only to [`Role::Weight`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A matrix between features.
+    /// A matrix between features, or a depthwise filter.
     Weight,
     /// A matrix or table of [unit vectors](crate::unit).
     Unit,
@@ -22,18 +22,18 @@ pub enum Role {
     Bias,
     /// Scale or shift of a norm.
     Norm,
-    /// A table indexed by ids, positions or loops, or a key under which tokens are stored.
+    /// A table indexed by ids, positions or loops; a class token; or a key under which tokens are stored.
     Embedding,
     /// The map from the stream to logits.
     Unembedding,
-    /// A scalar, or one number per feature, that weights or scales.
+    /// A scalar or vector that weights or scales, or any parameter inside a field `mixing`.
     Mixing,
 }
 
 impl Role {
-    /// The role of the parameter at `path`. The role depends on the module that owns the parameter, then on whether the
-    /// parameter is in the embeddings, then on its rank. The map from image patches to the stream and the first
-    /// convolution are matrices between features.
+    /// Returns the role of the parameter at `path`. The role depends on the module that owns the parameter, on the
+    /// fields of the path, and on the rank of the parameter. In the embeddings, the weights of the first convolution
+    /// and of the map from image patches to the stream are matrices between features.
     fn of(path: &[Segment], rank: usize) -> Self {
         let (owner, field) = path
             .last()
@@ -43,7 +43,7 @@ impl Role {
             Self::Unit
         } else if owner.ends_with("Norm") || field.starts_with("norm") {
             Self::Norm
-        } else if inside("embeddings") || field == "timestep" {
+        } else if inside("embeddings") || ["timestep", "table"].contains(&field) {
             if inside("unembedding") {
                 Self::Unembedding
             } else if inside("patch") || inside("stem") {
@@ -75,7 +75,7 @@ pub struct ParamInfo {
     pub shape: Vec<usize>,
     /// The purpose of the parameter.
     pub role: Role,
-    /// The hidden matrices that the parameter consists of.
+    /// The hidden matrices that the parameter consists of; `None` if it is not hidden.
     pub matrices: Option<Matrices>,
     /// Whether the parameter gets a gradient.
     pub trainable: bool,
@@ -114,7 +114,7 @@ pub fn export<B: Backend, M: Module<B>>(model: &M) -> BTreeMap<String, TensorDat
     export_some(model, |_| true)
 }
 
-/// Copies the parameters of `model` for which `wanted` is true to the host, by name.
+/// Copies the parameters for which `wanted` is true from `model` to the host, by name.
 pub fn export_some<B: Backend, M: Module<B>>(
     model: &M,
     wanted: impl Fn(&ParamInfo) -> bool,
@@ -147,7 +147,8 @@ pub fn import<B: Backend, M: Module<B>>(
     }
 }
 
-/// Checks that `tensors` have the names and shapes of the parameters of `model`, as [`import`] does. Draws nothing.
+/// Checks that `tensors` have the names and shapes of the parameters of `model`, as [`import`] does. Draws no
+/// parameter.
 ///
 /// # Errors
 ///
@@ -168,7 +169,7 @@ pub fn check<B: Backend, M: Module<B>>(
     }
 }
 
-/// Checks that those `tensors` that are among `all` parameters have their shapes.
+/// Checks the shapes of the `tensors` whose names are among `all` parameters.
 fn check_shapes(
     all: &[ParamInfo],
     tensors: &BTreeMap<String, TensorData>,
@@ -208,8 +209,8 @@ pub fn import_some<B: Backend, M: Module<B>>(
     }
 }
 
-/// Appends rows to `tensor` until it has `shape`. The new rows come from `rows`, which has this shape, or are zeros. A
-/// tensor that differs in more than its number of rows stays unchanged.
+/// Appends rows to `tensor` until it has `shape`. The new rows are the last rows of `rows`, which has this shape, or
+/// zeros if `rows` is `None`. A tensor that has enough rows already, or differs in another axis, stays unchanged.
 pub fn pad_rows(tensor: &mut TensorData, shape: &[usize], rows: Option<TensorData>) {
     let smaller = tensor.shape.len() == shape.len()
         && tensor.shape[1..] == shape[1..]
@@ -265,7 +266,7 @@ impl Path {
         fields.collect::<Vec<_>>().join(".")
     }
 
-    /// The hidden matrices of the parameter at this position.
+    /// Returns the hidden matrices of the parameter at this position.
     fn matrices(&self, shape: &[usize]) -> Option<Matrices> {
         let fields: Vec<&str> = self.0.iter().map(|s| s.field.as_str()).collect();
         Matrices::of(&fields, shape)

@@ -8,19 +8,20 @@
 //! second run of a part repeats its random numbers.
 //!
 //! Only one graph exists at a time. In Burn 0.21, a backward pass can free the nodes of another graph that has the
-//! same parameter. `GraphLocator::merge_two` forgets where the first node of a graph is.
+//! same parameter. The cause is `GraphLocator::merge_two`, which forgets where the first node of a graph is.
 //!
-//! Values equal the values of an uncut pass. Gradients are equal too, bit for bit on deterministic backends, with one
-//! exception. The gradients of a tensor that several parts read are summed in another order. Such tensors are the
-//! earlier streams of a connection, the blocks of a recurrence, and the parameters of a depth loop.
+//! On deterministic backends that do not fuse operations, values and gradients equal those of an uncut pass, bit for
+//! bit, with one exception. The gradients of a tensor that several parts read are summed in another order. Such tensors
+//! are the earlier streams of a connection, the blocks of tokens in a recurrence, and the parameters of a depth loop. A
+//! backend that fuses operations can compute sums in another order if an activation is not kept.
 
 use std::any::Any;
 use std::cell::RefCell;
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
-use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Int, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::autodiff::{add_gradients, merge_gradients};
@@ -30,9 +31,9 @@ use crate::{Ends, Plain, Precision, ResidualBlock, Stream, close, open};
 /// The activations that are kept for the backward pass. In a depth loop, every loop keeps its own inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Recompute {
-    /// Keeps the inputs of each layer, and all activations of the last layer. If the inputs of all sublayers take less
-    /// memory than the gradients, only these inputs are kept. In a recurrence, the inputs of each pair of blocks are
-    /// kept.
+    /// Keeps the inputs of each layer, and all activations of the last layer. If the inputs of all sublayers take no
+    /// more memory than the gradients, only the inputs of the sublayers are kept. In a recurrence, the inputs of each
+    /// pair of blocks are kept.
     Layers,
     /// Keeps the inputs of every nth layer, as in `Every(2)`, and all activations of the last group of up to n layers.
     /// In a recurrence, this is the same as `Layers`.
@@ -47,14 +48,15 @@ thread_local! {
 /// The seeds of a training pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seeds {
-    /// The seed of random numbers that the device draws, such as dropout. Each micro-batch has its own.
+    /// The seed of the random numbers that the device draws, for instance for dropout. Each micro-batch has its own.
     pub device: Option<u64>,
     /// The seed of choices that all micro-batches of a step share, such as the number of loops. A pass without this
-    /// seed is no training step.
+    /// seed is not a training step.
     pub step: Option<u64>,
 }
 
-/// Everything that a backward pass needs besides the graph of the loss.
+/// Everything that a backward pass needs besides the graph of the loss, and the updates of running statistics that the
+/// forward pass noted.
 pub struct Recording<B: Backend> {
     seeds: Seeds,
     seeded: u64,
@@ -79,8 +81,8 @@ struct Part<B: Backend> {
     seeded: u64,
 }
 
-/// Records the forward pass `pass`, cut according to `cut`. With a seed of the device, the embeddings and each update
-/// have their own seed, which does not depend on `cut`.
+/// Records the forward pass `pass`, cut according to `cut`. If `seeds` has a device seed, the embeddings and each
+/// update have their own seed, which does not depend on `cut`.
 pub fn record<B: Backend, T>(
     seeds: Seeds,
     cut: Option<Recompute>,
@@ -93,8 +95,8 @@ pub fn record<B: Backend, T>(
     recording.during(pass)
 }
 
-/// Runs `stream`, the layers of a stream that another stream follows. All these layers are cut, because the backward
-/// pass does not begin with them.
+/// Runs `stream`, the layers of a stream that another stream follows. If this pass is cut, none of these layers keeps
+/// all its activations, because the backward pass does not begin with them.
 pub fn followed<B: Backend, T>(stream: impl FnOnce() -> T) -> T {
     now(|recording: &mut Recording<B>| recording.followed = true);
     let result = stream();
@@ -102,25 +104,28 @@ pub fn followed<B: Backend, T>(stream: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Closes `stream`, as a part of its own if another stream follows.
+/// Closes `stream`, as a part of its own if this pass is cut and another stream follows.
 pub(crate) fn end<B: Backend, E: Ends<B>>(ends: &E, stream: Stream<B>) -> Tensor<B, 3> {
     match now(|recording: &mut Recording<B>| recording.cut.is_some() && recording.followed) {
-        Some(true) => run(ends, stream.into_all(), |ends, all| {
-            vec![close(ends, Stream::of_all(all))]
-        })
-        .remove(0),
+        Some(true) => {
+            run_on(ends, stream, |ends, stream| {
+                Stream::new(close(ends, stream))
+            })
+            .x
+        }
         _ => close(ends, stream),
     }
 }
 
-/// Opens the stream of x with `ends`, and updates it with each of `layers`.
+/// Opens the stream of x with `ends`, for the tokens `ids`. Then updates the stream with each of `layers`.
 pub(crate) fn layers<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     ends: &E,
     layers: &[R],
     x: Tensor<B, 3>,
+    ids: Option<Tensor<B, 2, Int>>,
 ) -> Stream<B> {
     let Some(cut) = now(|recording: &mut Recording<B>| recording.cut).flatten() else {
-        return in_turn(layers, open(ends, x));
+        return in_turn(layers, open(ends, x, ids));
     };
     let size = match cut {
         Recompute::Layers => 1,
@@ -129,7 +134,7 @@ pub(crate) fn layers<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     let parameters = || layers.iter().map(Module::<B>::num_params).sum();
     let elements = x.shape().num_elements();
     if cut == Recompute::Layers && updates_are_free(layers.len(), elements, parameters()) {
-        return by_updates(ends, layers, x);
+        return by_updates(ends, layers, Stream::new(x).with_ids(ids));
     }
     let followed = now(|recording: &mut Recording<B>| recording.followed).unwrap_or(false);
     let cut_ones = match followed {
@@ -137,7 +142,7 @@ pub(crate) fn layers<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
         false => layers.len().saturating_sub(1) / size * size,
     };
     let (first, last) = layers.split_at(cut_ones);
-    let stream = by_layers(ends, first.chunks(size), x);
+    let stream = by_layers(ends, first.chunks(size), Stream::new(x).with_ids(ids));
     // The backward pass begins with the last layers, so their activations are kept.
     now(|recording: &mut Recording<B>| recording.cut = None);
     let stream = in_turn(last, stream);
@@ -145,26 +150,27 @@ pub(crate) fn layers<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     stream
 }
 
-/// Whether [`Recompute::Layers`] cuts `layers` layers with this many parameters into updates, on a stream of this many
-/// elements. It does if the inputs of two updates per layer take less memory than the gradients of the layers.
+/// Whether [`Recompute::Layers`] cuts layers into updates, for `layers` layers with `parameters` parameters and a
+/// stream of `elements` elements. It does if the inputs of two updates per layer take no more memory than the layers'
+/// gradients.
 ///
-/// At the start of the backward pass, all inputs and no gradients exist; at its end, all gradients and no inputs. With
-/// so few inputs, memory peaks at the end, where smaller parts need less.
+/// At the start of the backward pass, all inputs and no gradients exist; at its end, all gradients and no inputs. If
+/// the inputs take less memory than the gradients, memory peaks at the end. Smaller parts need less memory there.
 pub fn updates_are_free(layers: usize, elements: usize, parameters: usize) -> bool {
     2 * layers * elements <= parameters
 }
 
-/// Makes each update of the stream a part.
+/// Opens the stream from `outer` with `ends`, and makes each update of the stream a part of its own.
 fn by_updates<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     ends: &E,
     layers: &[R],
-    x: Tensor<B, 3>,
+    outer: Stream<B>,
 ) -> Stream<B> {
-    let all = run(ends, vec![x], |ends, mut x| {
-        open(ends, x.remove(0)).into_all()
+    let stream = run_on(ends, outer, |ends, Stream { x, ids, .. }| {
+        open(ends, x, ids)
     });
     now(|recording: &mut Recording<B>| recording.updates = true);
-    let stream = in_turn(layers, Stream::of_all(all));
+    let stream = in_turn(layers, stream);
     now(|recording: &mut Recording<B>| recording.updates = false);
     stream
 }
@@ -179,34 +185,43 @@ pub fn update<B: Backend, M: Module<B> + 'static>(
     if !now(|recording: &mut Recording<B>| recording.updates).unwrap_or(false) {
         return update(module, stream);
     }
-    let all = run(module, stream.into_all(), move |module, all| {
-        update(module, Stream::of_all(all)).into_all()
-    });
-    Stream::of_all(all)
+    run_on(module, stream, update)
 }
 
-/// Runs each group of layers in `parts` as a part.
+/// Runs `part` with the parameters of `module` on a stream, as [`run`] does. The result has the ids of the stream.
+fn run_on<B: Backend, M: Module<B> + 'static>(
+    module: &M,
+    stream: Stream<B>,
+    part: impl Fn(&M, Stream<B>) -> Stream<B> + 'static,
+) -> Stream<B> {
+    let ids = stream.ids.clone();
+    let of = ids.clone();
+    let all = run(module, stream.into_all(), move |module, all| {
+        part(module, Stream::of_all(all).with_ids(of.clone())).into_all()
+    });
+    Stream::of_all(all).with_ids(ids)
+}
+
+/// Opens the stream from `outer` with `ends`, and runs each group of layers in `parts` as a part.
 fn by_layers<'a, B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     ends: &E,
     mut parts: impl Iterator<Item = &'a [R]>,
-    x: Tensor<B, 3>,
+    outer: Stream<B>,
 ) -> Stream<B> {
     // The first part opens the stream.
     let stream = match parts.next() {
         Some(layers) => {
             let part = (ends.clone(), layers.to_vec());
-            let all = run(&part, vec![x], |(ends, layers), mut x| {
-                in_turn(layers, open(ends, x.remove(0))).into_all()
-            });
-            Stream::of_all(all)
+            run_on(&part, outer, |(ends, layers), Stream { x, ids, .. }| {
+                in_turn(layers, open(ends, x, ids))
+            })
         }
-        None => open(ends, x),
+        None => open(ends, outer.x, outer.ids),
     };
     parts.fold(stream, |stream, layers| {
-        let all = run(&layers.to_vec(), stream.into_all(), |layers, all| {
-            in_turn(layers, Stream::of_all(all)).into_all()
-        });
-        Stream::of_all(all)
+        run_on(&layers.to_vec(), stream, |layers, stream| {
+            in_turn(layers, stream)
+        })
     })
 }
 
@@ -216,7 +231,8 @@ fn in_turn<B: Backend, R: ResidualBlock<B>>(layers: &[R], stream: Stream<B>) -> 
         .fold(stream, |stream, layer| layer.forward(stream, None))
 }
 
-/// Seeds the next random numbers of the device, such as dropout. Returns whether this pass has a seed for them.
+/// Seeds the next random numbers of the device, for instance for dropout. Returns whether this pass has a seed for
+/// them.
 pub fn seed_device<B: Backend>(device: &B::Device) -> bool {
     let seed = now(|recording: &mut Recording<B>| {
         let seed = recording.seeds.device?.wrapping_add(recording.seeded);
@@ -230,7 +246,7 @@ pub fn seed_device<B: Backend>(device: &B::Device) -> bool {
     seed.is_some()
 }
 
-/// The seed of choices that all micro-batches of a step share; `None` outside training steps.
+/// Returns the seed of choices that all micro-batches of a step share; `None` outside training steps.
 pub fn step_seed<B: Backend>() -> Option<u64> {
     now(|recording: &mut Recording<B>| recording.seeds.step).flatten()
 }
@@ -240,8 +256,8 @@ pub fn is_cut<B: Backend>() -> bool {
     now(|recording: &mut Recording<B>| recording.cut.is_some()).unwrap_or(false)
 }
 
-/// Runs `part` with the parameters of `module` on `inputs`, each `[batch, time, width]`. If this pass is cut, this is
-/// one of its parts, and all inputs must be results of other parts.
+/// Runs `part` with the parameters of `module` on `inputs`, each `[batch, time, width]`. If this pass is cut, `part`
+/// becomes one of its parts, and all inputs must be results of other parts.
 ///
 /// # Panics
 ///
@@ -277,8 +293,9 @@ pub fn run<B: Backend, M: Module<B> + 'static>(
     outputs
 }
 
-/// Runs `pass` with the parameters of `module` on `inputs`, each `[batch, time, width]`, without a graph. The result
-/// gets no gradient. If this pass is cut, the result is the output of a part, and `pass` does not run again.
+/// Runs `pass` with the parameters of `module` on `inputs`, each `[batch, time, width]`, without a graph. No gradient
+/// reaches the parameters or the inputs through the result. If the surrounding pass is cut, the result is the output of
+/// a part, and `pass` does not run again.
 pub fn without_gradient<B: Backend, M: Module<B>>(
     module: &M,
     inputs: Vec<Tensor<B, 3>>,
@@ -364,7 +381,7 @@ impl<B: AutodiffBackend> Recording<B> {
         if parts.is_empty() {
             return add_gradients(gradients, model, sum);
         }
-        // Gradients of the outputs of each part so far. They are complete only when the loop reaches the part, because
+        // The gradients so far of each part's outputs. They are complete only when the loop reaches the part, because
         // later parts may read its outputs too.
         let no_gradient = |part: &Part<B>| vec![None; part.outputs.len()];
         let mut of_outputs: Vec<Vec<Option<Tensor<B::InnerBackend, 3>>>> =
@@ -389,7 +406,7 @@ impl<B: AutodiffBackend> Recording<B> {
             let again = Recording::<B>::uncut(seeds, part.seeded);
             let (outputs, _) = precision.during(|| again.during(part.again));
             let device = outputs[0].device();
-            // The sum starts from a leaf, because the outputs may not depend on any leaf.
+            // The sum starts from a leaf, because it is possible that no output depends on a leaf.
             let mut product = Tensor::<B, 1>::zeros([1], &device).require_grad();
             for (output, gradient) in outputs.into_iter().zip(of_outputs) {
                 if let Some(gradient) = gradient {

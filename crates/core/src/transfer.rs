@@ -15,12 +15,12 @@ pub type Tensors = BTreeMap<String, TensorData>;
 /// By default, a model can only start from the weights of an equal model. `impl Transfer for MyConfig {}` is then
 /// enough.
 pub trait Transfer: Sized {
-    /// The field that restricts training to a part of the weights, if it is set.
+    /// Returns the field that restricts training to a part of the weights, if it is set.
     fn tuned(&self) -> Option<&'static str> {
         None
     }
 
-    /// The multiplier of the learning rate of parameter `name`, as under [μP](crate::Mup); by default 1.
+    /// Returns the multiplier of the learning rate of parameter `name`, as under [μP](crate::Mup); by default 1.
     fn rate(&self, name: &str) -> f64 {
         let _ = name;
         1.0
@@ -58,9 +58,9 @@ pub trait Transfer: Sized {
         Ok(weights)
     }
 
-    /// Merges this model and `other` into one model with the parts of both. The values of its parameter tokens are
-    /// multiplied by `value_scale`. Returns the config alone if no weights are given. By default, models cannot be
-    /// merged.
+    /// Merges this model and `other` into one model with the parameter tokens of both. The tokens' values are
+    /// multiplied by `value_scale`. Without weights, returns the merged config and no tensors. By default, models
+    /// cannot be merged.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ pub trait Transfer: Sized {
     }
 }
 
-/// The error for models that cannot be merged.
+/// Makes the error for models that cannot be merged.
 pub fn no_merge() -> ConfigError {
     ConfigError::new(
         "model",

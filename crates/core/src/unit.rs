@@ -1,9 +1,11 @@
 //! Matrices of unit vectors, as in nGPT: an optimizer step moves the vectors off the unit sphere, and
 //! [`normalise`] sets their lengths back to 1.
 //!
-//! A model that has such matrices calls [`normalise`] in [`ModelConfig::constrain`](crate::ModelConfig::constrain).
-//! [`Architecture::is_constrained`](crate::Architecture::is_constrained) makes compositions do so. The matrices have
-//! the role [`Role::Unit`](crate::params::Role), so weight decay does not apply to them.
+//! The config of a model with such matrices calls [`normalise`] in
+//! [`ModelConfig::constrain`](crate::ModelConfig::constrain). If
+//! [`Architecture::is_constrained`](crate::Architecture::is_constrained) returns true, every config that contains the
+//! architecture does so. The matrices have the role [`Role::Unit`](crate::params::Role), so weight decay does not apply
+//! to them.
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Tensor, backend::Backend};
@@ -17,7 +19,8 @@ pub struct UnitColumns<B: Backend> {
     pub weight: Param<Tensor<B, 2>>,
 }
 
-/// y = x · weight, where each row of `weight` has length 1. The rows are as wide as y. Also a table of unit vectors.
+/// y = x · weight, where each row of `weight` has length 1. The rows are as wide as y. The weight can also be a table
+/// of unit vectors.
 #[derive(Module, Debug)]
 pub struct UnitRows<B: Backend> {
     /// `[d_in, d_out]`.
@@ -68,7 +71,7 @@ pub fn normalise<B: Backend, M: Module<B>>(model: M) -> M {
     model.map(&mut Normalise::default())
 }
 
-/// The walk of [`normalise`]. For each open module, it has the axis of the unit vectors.
+/// The walk of [`normalise`]. Holds the axis of the unit vectors for each open module.
 #[derive(Default)]
 struct Normalise(Vec<Option<usize>>);
 
@@ -95,9 +98,9 @@ impl<B: Backend> ModuleMapper<B> for Normalise {
     }
 }
 
-/// w / |w| along `axis`.
+/// Computes w / |w| along `axis`.
 fn unit_along<B: Backend, const D: usize>(w: Tensor<B, D>, axis: usize) -> Tensor<B, D> {
-    // Above 0, so that a zero vector does not become NaN, and far below every other length.
+    // The bound is above 0, so that a zero vector does not become NaN, and far below every other length.
     const LEAST: f64 = 1e-18;
     let length = (w.clone() * w.clone()).sum_dim(axis).sqrt();
     w / length.clamp_min(LEAST)

@@ -7,16 +7,17 @@ use crate::random::RandomNumbers;
 
 /// RandAugment (Cubuk et al., 2020): operations drawn from a fixed list, all of about the same strength.
 ///
-/// The list and the strengths follow timm's "increasing" policy, which the recipe of MAE uses (He et al., 2022). Each
-/// drawn operation is applied with probability ½.
+/// The list and the strengths follow timm's "increasing" policy, which MAE's training recipe uses (He et al., 2022).
+/// Each drawn operation is applied with probability ½.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandAugment {
     /// Number of operations drawn for an image.
     pub operations: usize,
-    /// The strength, from 0 to 10.
+    /// The mean strength of the operations, from 0 to 10.
     pub magnitude: f64,
-    /// Standard deviation of the strength. The strength is drawn from a normal distribution and limited to 0 to 10.
+    /// Standard deviation of the normal distribution from which the strength is drawn. Drawn strengths are clipped to
+    /// the range from 0 to 10.
     pub deviation: f64,
 }
 
@@ -34,7 +35,7 @@ impl Default for RandAugment {
 const MOST_OPERATIONS: usize = 100;
 /// Maximum strength.
 const STRONGEST: f64 = 10.0;
-/// The colour of pixels that come from outside an image: the mean of ImageNet.
+/// The colour of pixels outside an image: ImageNet's mean colour.
 const OUTSIDE: [u8; 3] = [124, 116, 104];
 
 impl RandAugment {
@@ -79,7 +80,8 @@ impl RandAugment {
     }
 }
 
-/// An operation, as in Pillow. It takes a strength between 0 and 1, and a sign for operations with two directions.
+/// An image operation, as in Pillow. `AutoContrast`, `Equalize` and `Invert` have no strength; all other operations use
+/// a strength between 0 and 1. Operations with two directions also use a sign.
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     AutoContrast,
@@ -126,7 +128,7 @@ impl Operation {
         let each = |planes: &mut Vec<u8>, change: &dyn Fn(u8) -> u8| {
             planes.iter_mut().for_each(|x| *x = change(*x))
         };
-        // 1 leaves an image unchanged.
+        // A factor of 1 leaves the image unchanged.
         let factor = 1.0 + sign * 0.9 * strength;
         match self {
             AutoContrast => planes.chunks_exact_mut(plane).for_each(auto_contrast),
@@ -203,7 +205,7 @@ impl Operation {
     }
 }
 
-/// Interpolates from `from`, at a factor of 0, to `to`, at 1. Factors outside of this range extrapolate.
+/// Interpolates between `from` (factor 0) and `to` (factor 1). Factors outside this range extrapolate.
 fn blend(from: u8, to: u8, factor: f64) -> u8 {
     let (from, to) = (f64::from(from), f64::from(to));
     (from + factor * (to - from)) as u8
@@ -221,7 +223,7 @@ fn grey(planes: &[u8]) -> Vec<u8> {
     luma.collect()
 }
 
-/// Stretches a plane to the full range of values.
+/// Stretches the values of a plane to the full range from 0 to 255. A plane with a single value stays unchanged.
 fn auto_contrast(plane: &mut [u8]) {
     let least = plane.iter().copied().min().unwrap_or(0);
     let most = plane.iter().copied().max().unwrap_or(0);
@@ -234,7 +236,8 @@ fn auto_contrast(plane: &mut [u8]) {
     }
 }
 
-/// Makes all values of a plane about equally frequent.
+/// Equalizes the histogram of a plane, so that all values are about equally frequent. The plane stays unchanged if
+/// fewer than 255 pixels are below its largest value.
 fn equalize(plane: &mut [u8]) {
     let mut counts = [0usize; 256];
     plane.iter().for_each(|x| counts[usize::from(*x)] += 1);
@@ -275,8 +278,8 @@ fn smooth(planes: &[u8], width: usize) -> Vec<u8> {
     smooth
 }
 
-/// Moves pixels: pixel (x, y) of the result is the pixel (a x + b y + c, d x + e y + f) of `planes`, interpolated.
-/// Coordinates refer to the middle of a pixel.
+/// Applies an affine transform: the value of the result at (x, y) is interpolated at (a x + b y + c, d x + e y + f) in
+/// `planes`. The first pixel has its centre at (½, ½). Positions outside the image have the colour [`OUTSIDE`].
 fn affine(planes: &[u8], width: usize, [a, b, c, d, e, f]: [f64; 6]) -> Vec<u8> {
     let plane = planes.len() / 3;
     let height = plane / width;
@@ -298,7 +301,7 @@ fn affine(planes: &[u8], width: usize, [a, b, c, d, e, f]: [f64; 6]) -> Vec<u8> 
     moved
 }
 
-/// Interpolates between the four pixels around (x, y). Beyond the border, the border's values repeat.
+/// Interpolates between the four pixels around (x, y). Outside the image, the values of the border repeat.
 fn between(plane: &[u8], (width, height): (usize, usize), x: f64, y: f64) -> u8 {
     let (left, top) = (x.floor(), y.floor());
     let (right_share, bottom_share) = (x - left, y - top);
@@ -311,8 +314,9 @@ fn between(plane: &[u8], (width, height): (usize, usize), x: f64, y: f64) -> u8 
     (row(top) * (1.0 - bottom_share) + row(top + 1.0) * bottom_share) as u8
 }
 
-/// Applies random erasing (Zhong et al., 2017): a rectangle becomes the mean of all images, which is 0 in `planes`. The
-/// rectangle has 2 to 33 % of the area and an aspect ratio between 0.3 and 3.3.
+/// Applies random erasing (Zhong et al., 2017): replaces a rectangle with the mean of all images, which is 0 in
+/// `planes`. The rectangle has 2 to 33 % of the area, and its ratio of height to width is between 0.3 and 3.3. If none
+/// of ten drawn rectangles fits into the image, the image stays unchanged.
 pub(crate) fn erase(planes: &mut [f32], width: usize, draws: &mut RandomNumbers) {
     const TRIES: usize = 10;
     let plane = planes.len() / 3;
@@ -340,15 +344,15 @@ pub(crate) fn erase(planes: &mut [f32], width: usize, draws: &mut RandomNumbers)
 /// A way to mix the images of a batch with the same images in reverse order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mixing {
-    /// mixup (Zhang et al., 2017): λ of each image and 1 − λ of the other image.
+    /// mixup (Zhang et al., 2017): λ times each image plus 1 − λ times the other image.
     Whole(f64),
     /// CutMix (Yun et al., 2019): a rectangle of the other image, from `[top, left]` up to `[bottom, right]`.
     Rectangle([usize; 2], [usize; 2]),
 }
 
 impl Mixing {
-    /// Draws a way to mix images of `height` × `width`, with λ from Beta(α, α). `mixup` and `cutmix` are the α of these
-    /// methods; 0 turns a method off. If both are on, each has probability ½.
+    /// Draws a way to mix images of `height` × `width`, with λ from Beta(α, α). `mixup` and `cutmix` give α for each
+    /// method; 0 turns the method off. At least one method must be on. If both are on, each has probability ½.
     pub fn draw(
         mixup: f64,
         cutmix: f64,
@@ -373,7 +377,8 @@ impl Mixing {
         Self::Rectangle([top, left], [bottom, right])
     }
 
-    /// Mixes the images of a batch, `[channels, height, width]` each, and returns the share of an image's own class.
+    /// Mixes the images of a batch, each of the size `[channels, height, width]`. Returns the share of an image's own
+    /// class in its mixed label.
     pub fn apply(self, values: &mut [f32], size: [usize; 3]) -> f64 {
         let [channels, height, width] = size;
         let each = channels * height * width;

@@ -1,8 +1,9 @@
-//! The token cache: one directory for each tokenized corpus.
+//! The token cache: one directory, called an entry, for each tokenized corpus.
 //!
 //! An entry has `manifest.json`, `tokenizer.json` and shards of tokens: `train-00000.bin`, …, `valid-00000.bin`, …. An
-//! incomplete entry is in a directory `.part-KEY` next to it. If a process is stopped, the next process continues the
-//! entry there.
+//! incomplete entry is in a directory `.part-KEY`, beside its final directory. If a process is stopped, the next
+//! process continues the entry there. On a file system without locks, each process makes the entry in a directory of
+//! its own, `.new-PID-…`, which no other process continues.
 
 use std::fs::{self, File};
 use std::io;
@@ -35,12 +36,12 @@ pub(crate) struct Manifest {
     pub valid_fraction: f64,
     pub train: PartFacts,
     pub valid: PartFacts,
-    /// Ties this manifest to its shards, see [`bond`](Self::bond).
+    /// A hash that ties this manifest to its shards; see [`bond`](Self::bond).
     #[serde(default)]
     pub bond: String,
 }
 
-/// Description of a part of an entry.
+/// Description of the training or validation part of an entry.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PartFacts {
     /// Bytes of text.
@@ -49,13 +50,13 @@ pub(crate) struct PartFacts {
     pub shards: usize,
     /// Number of tokens.
     pub tokens: usize,
-    /// [`Tokens::blake3`].
+    /// The hash of the tokens; see [`Tokens::blake3`].
     pub blake3: String,
 }
 
 impl Manifest {
-    /// Hashes the fields that determine the tokens, and the checksums of all shards. The hash reveals when files of two
-    /// entries were mixed.
+    /// Hashes the fields that determine the tokens, and the checksums of all shards. The hash reveals whether files of
+    /// two entries were mixed.
     fn bond(&self, checksums: [Vec<u8>; 2]) -> String {
         let fraction = self.valid_fraction.to_le_bytes();
         let parts: [&[u8]; 7] = [
@@ -70,7 +71,7 @@ impl Manifest {
         hash::of_parts("residual-zoo-data bond of a cache entry", &parts).to_string()
     }
 
-    /// Counts a segment of this many bytes.
+    /// Adds a segment with this many bytes of text to the counts.
     pub fn add(&mut self, part: Part, bytes: usize) {
         let facts = self.part(part);
         facts.bytes += bytes;
@@ -102,7 +103,7 @@ fn shard_name(part: Part, number: usize) -> String {
     format!("{part}-{number:05}.bin")
 }
 
-/// Opens the shards of a part.
+/// Opens the shards of a part, and checks that their tokens come from `tokenizer`.
 fn shards(
     dir: &Path,
     part: Part,
@@ -132,7 +133,8 @@ fn foreign(path: PathBuf) -> DataError {
 
 /// Reads and verifies the entry `dir`, which must have this source and validation fraction.
 ///
-/// `known` is the tokenizer if the caller already has it, so that it is not built twice.
+/// `known` is a tokenizer that the caller already has. If the entry stores the same tokenizer, it is not built a second
+/// time.
 pub(crate) fn load(
     dir: &Path,
     source_hash: &str,
@@ -207,20 +209,22 @@ pub(crate) struct Work {
 }
 
 enum Folder {
-    /// `.part-KEY`, kept if this process ends before the entry is complete, and its lock.
+    /// The directory `.part-KEY` and its lock. The directory is kept if this process ends before the entry is complete.
     Kept(PathBuf, File),
-    /// A folder that only this process uses, for file systems without locks. It is deleted when the process ends.
+    /// A directory that only this process uses, for file systems without locks. It is deleted when this value is
+    /// dropped.
     Own(tempfile::TempDir),
 }
 
 const LOCK: &str = "lock";
 
 impl Work {
-    /// Begins or continues the entry `dir`. Returns `None` if another process is making it.
+    /// Begins or continues the entry `dir`. Returns `None` if another process is making it, or has just completed it.
     ///
     /// # Errors
     ///
-    /// Returns I/O errors.
+    /// Returns [`DataError::BadCache`] if the working directory, its directory `new` or its lock is a link or has the
+    /// wrong kind. Also returns I/O errors.
     pub fn begin(dir: &Path) -> Result<Option<Self>, DataError> {
         let root = dir.parent().unwrap_or(Path::new("."));
         let failed = |e| DataError::io(root, "write", e);
@@ -278,7 +282,7 @@ impl Work {
         self.folder().join("new")
     }
 
-    /// Returns the tokenizer that an earlier process stored.
+    /// Returns the tokenizer that an earlier process stored, if there is one that can be read.
     ///
     /// # Errors
     ///
@@ -300,7 +304,7 @@ impl Work {
         files::write_atomically(&path, |file| tokenizer.write_json(file))
     }
 
-    /// Whether an earlier process has stored this shard.
+    /// Whether an earlier process has stored this shard undamaged, with the tokens of `tokenizer`.
     pub fn has(&self, part: Part, number: usize, tokenizer: &Tokenizer) -> bool {
         let shard = Shard::open(&self.new_entry().join(shard_name(part, number)));
         shard.is_ok_and(|shard| shard.is_of(&tokenizer.fingerprint()))
@@ -327,20 +331,20 @@ impl Work {
         )
     }
 
-    /// Completes the entry and reads it back. `manifest` has the bytes and shards of both parts. The entry appears
-    /// complete or not at all. A damaged entry is replaced. If another process wrote a valid entry in the meantime,
-    /// that entry is used.
+    /// Completes the entry and reads it back. `manifest` has the numbers of bytes and shards of both parts. The entry
+    /// appears complete or not at all. A damaged entry is replaced. If another process wrote a valid entry in the
+    /// meantime, that entry is used.
     ///
     /// # Errors
     ///
-    /// Returns I/O errors.
+    /// Returns an error for a damaged shard, and I/O errors.
     pub fn finish(self, mut manifest: Manifest, tokenizer: &Tokenizer) -> Result<Entry, DataError> {
         let (new, old) = (self.new_entry(), self.folder().join("old"));
         let failed = |e| DataError::io(&self.entry, "write", e);
         let mut describe = |part| -> Result<Vec<u8>, DataError> {
             let facts = manifest.part(part);
             let (mut checksums, mut hasher) = (Vec::new(), blake3::Hasher::new());
-            // Opens one shard at a time, because the pages of a map count as memory of this process.
+            // Opens one shard at a time, because the pages of a memory map count as memory of this process.
             for number in 0..facts.shards {
                 let shard = Shard::open(&new.join(shard_name(part, number)))?;
                 checksums.extend(shard.checksum());
@@ -374,7 +378,7 @@ impl Work {
         Ok(entry)
     }
 
-    /// Deletes the incomplete entry.
+    /// Deletes the working directory, and with it the entry if it is incomplete.
     pub fn discard(self) {
         if let Folder::Kept(path, _lock) = &self.folder {
             fs::remove_dir_all(path).ok();
@@ -398,13 +402,13 @@ pub(crate) fn clear(dir: &Path) {
     match File::open(part.join(LOCK)) {
         Ok(lock) if lock.try_lock().is_ok() => drop(fs::remove_dir_all(&part)),
         Ok(_) => {}
-        // The process was killed before it took the lock.
+        // The process was killed before it created the lock.
         Err(_) => drop(fs::remove_dir(part.join("new")).and_then(|()| fs::remove_dir(&part))),
     }
 }
 
-/// Refuses a `place` that exists, but is neither a directory (if `is_directory`) nor a regular file (otherwise). A
-/// link, for example, leads out of the cache.
+/// Refuses a `place` that exists but has the wrong kind. The place must be a directory if `is_directory`, and a regular
+/// file otherwise. A link, for example, could lead out of the cache.
 fn refuse_another_kind(place: &Path, is_directory: bool) -> Result<(), DataError> {
     let Ok(found) = fs::symlink_metadata(place) else {
         return Ok(());
@@ -415,9 +419,9 @@ fn refuse_another_kind(place: &Path, is_directory: bool) -> Result<(), DataError
     }
 }
 
-/// Prefix of the working directory of an entry; the entry's key follows.
+/// Prefix of the name of an entry's working directory; the entry's key follows.
 const PART: &str = ".part-";
-/// Prefix of the working directory on a file system without locks; the process id and a dash follow.
+/// Prefix of the working directory's name on a file system without locks; the process id and a dash follow.
 const NEW: &str = ".new-";
 /// Time for which an incomplete entry is kept.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -451,7 +455,7 @@ fn sweep_files(new: &Path) {
     }
 }
 
-/// Whether an incomplete entry is old and no process is making it.
+/// Whether an incomplete entry can be deleted: it is old, and no process is making it.
 fn is_forgotten(part: &Path) -> bool {
     let changed = fs::metadata(part.join("new")).and_then(|metadata| metadata.modified());
     let is_old = changed.is_ok_and(|changed| {
@@ -459,7 +463,7 @@ fn is_forgotten(part: &Path) -> bool {
         age.is_ok_and(|age| age > KEPT)
     });
     let lock = part.join(LOCK);
-    // Opening a pipe would wait for its other end.
+    // Opening a pipe would block until its other end is opened.
     let is_file = fs::symlink_metadata(&lock).is_ok_and(|metadata| metadata.is_file());
     is_old && is_file && File::open(lock).is_ok_and(|lock| lock.try_lock().is_ok())
 }

@@ -11,19 +11,22 @@ use crate::progress::{OnProgress, Stage, report};
 use crate::tokenize::{self, Part, SEGMENT, Segment, Segments, Survey, Text};
 use crate::{DataConfig, DataError, Tokenizer, Tokens};
 
-/// The largest text whose tokens are kept in memory if the cache cannot be used, in bytes.
+/// Maximum bytes of a text whose tokens are kept in memory if the cache directory cannot be used.
 const MOST_IN_MEMORY: usize = 1 << 30;
 
 /// The behaviour if the cache cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnFailure {
-    /// Keeps the tokens in memory, if they fit.
+    /// Keeps the tokens in memory. If there is a cache directory, fails for a text of more than [`MOST_IN_MEMORY`]
+    /// bytes.
     InMemory,
     /// Fails.
     Fail,
 }
 
-/// Returns the tokens of `text`, loaded from the cache or stored there, and a note if the cache failed.
+/// Returns the tokens of `text`, loaded from the cache or newly made and stored there. If the cache cannot be used,
+/// `on_failure` tells whether the tokens are kept in memory. Also returns a note if the entry was damaged or the cache
+/// cannot be used.
 pub(crate) fn entry(
     config: &DataConfig,
     source: String,
@@ -70,7 +73,7 @@ pub(crate) fn entry(
     }
 }
 
-/// A text that becomes an entry.
+/// A text whose tokens become a cache entry.
 struct Tokenizing<'a> {
     config: &'a DataConfig,
     source: String,
@@ -102,7 +105,7 @@ impl Tokenizing<'_> {
                 }
             }
             if let Some(work) = Work::begin(dir)? {
-                // Another process may have completed the entry since.
+                // Another process may have completed the entry in the meantime.
                 return match load() {
                     Ok(entry) => {
                         work.discard();
@@ -117,7 +120,7 @@ impl Tokenizing<'_> {
         }
     }
 
-    /// Completes the entry of `work`. Only missing parts are made.
+    /// Completes the entry of `work`. Makes only the tokenizer and the shards that are missing.
     fn store(&self, work: Work, progress: OnProgress) -> Result<Entry, DataError> {
         let tokenizer = match work.tokenizer()? {
             Some(tokenizer) => tokenizer,
@@ -140,7 +143,7 @@ impl Tokenizing<'_> {
         match stored {
             Ok(()) => work.finish(manifest, &tokenizer),
             Err(error) => {
-                // The stored shards may come from the changed text.
+                // The stored shards may come from the changed text, so they are deleted.
                 if matches!(error, DataError::Changed { .. }) {
                     work.discard();
                 }
@@ -180,7 +183,7 @@ impl Tokenizing<'_> {
         tokenize::split(self.survey.bytes, self.config.valid_fraction)
     }
 
-    /// Calls `each` with every segment and a function that reports how many of its bytes are done.
+    /// Calls `each` with every segment, and with a function that reports how many bytes of the segment are done.
     fn each_segment(
         &self,
         tokenizer: &Tokenizer,
@@ -213,7 +216,7 @@ impl Tokenizing<'_> {
         }
     }
 
-    /// Returns the manifest, without its parts.
+    /// Returns the manifest, with empty descriptions of both parts.
     fn manifest(&self, tokenizer: &Tokenizer) -> Manifest {
         Manifest {
             format: cache::FORMAT,

@@ -1,6 +1,6 @@
 //! CIFAR-10 and CIFAR-100, as images or as sequences of grey pixels.
 //!
-//! The binary version of the data set (Krizhevsky 2009, *Learning Multiple Layers of Features from
+//! The binary version of CIFAR-10 (Krizhevsky 2009, *Learning Multiple Layers of Features from
 //! Tiny Images*; <https://www.cs.toronto.edu/~kriz/cifar.html>) is a directory with the files
 //! `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`. Each file is a list of records:
 //!
@@ -18,7 +18,7 @@ use residual_zoo_system::counted;
 
 use crate::{DataError, Images, files};
 
-/// Number of classes.
+/// Number of classes of CIFAR-10.
 pub const CLASSES: usize = 10;
 /// Number of pixels in an image, which is the length of its sequence.
 pub const PIXELS: usize = 32 * 32;
@@ -76,13 +76,14 @@ pub struct Cifar {
 }
 
 impl Cifar {
-    /// Reads the test batch, and all training batches of CIFAR-10 that exist in `directory`. At least one must exist. A
-    /// batch may have fewer images than the original's 10,000.
+    /// Reads CIFAR-10's test batch, and all of its training batches that exist in `directory`. At least one training
+    /// batch must exist. A batch may have fewer images than the original's 10,000.
     ///
     /// # Errors
     ///
-    /// Returns [`DataError::NoImages`] if there is no training batch, [`DataError::NotFound`] if the test batch is
-    /// missing, and [`DataError::BadImages`] or [`DataError::BadLabel`] for an invalid batch. Also returns I/O errors.
+    /// Returns [`DataError::NoImages`] if there is no training batch, [`DataError::NotFound`] if the directory or the
+    /// test batch is missing, and [`DataError::BadImages`] or [`DataError::BadLabel`] for an invalid batch. Also
+    /// returns the errors of [`read_file`](crate::read_file).
     pub fn open(directory: &Path) -> Result<Self, DataError> {
         fs::metadata(directory).map_err(|e| DataError::io(directory, "read", e))?;
         let mut train = Images::empty(1, SIZE);
@@ -102,13 +103,13 @@ impl Cifar {
         Ok(Self { train, test })
     }
 
-    /// Reads `train.bin` and `test.bin` of CIFAR-100 in `directory`, with the fine classes. Each image follows its
-    /// coarse and its fine class, a byte each.
+    /// Reads CIFAR-100's `train.bin` and `test.bin` in `directory`, with the fine classes. A record has one byte for
+    /// the coarse class, one byte for the fine class, and then the image.
     ///
     /// # Errors
     ///
-    /// Returns [`DataError::NotFound`] if a file is missing, and [`DataError::BadImages`] or [`DataError::BadLabel`] if
-    /// it is invalid. Also returns I/O errors.
+    /// Returns [`DataError::BadImages`] or [`DataError::BadLabel`] for an invalid file, and the errors of
+    /// [`read_file`](crate::read_file), for example if a file is missing.
     pub fn open_100(directory: &Path) -> Result<Self, DataError> {
         let read = |name: &str| {
             let mut images = Images::empty(2, SIZE);
@@ -227,7 +228,7 @@ mod tests {
         let mut values = vec![42];
         train.grey(1, &mut values);
         assert_eq!((values.len(), values[0]), (1 + PIXELS, 42));
-        // A plane has 4 · 256 bytes, so all colours of a pixel are equal here.
+        // A plane has 4 · 256 bytes, so the red, green and blue values of a pixel are equal.
         for (at, value) in values[1..].iter().enumerate() {
             assert_eq!(*value, (1 + at as u32) % 256);
         }
@@ -300,7 +301,7 @@ mod tests {
             error.to_string().contains("not between 0 and 99"),
             "{error}"
         );
-        // A file of CIFAR-10.
+        // A file in CIFAR-10's format.
         let dir = folder(&[("train.bin", &batch(&[1, 2])), ("test.bin", &record(1, 7))]);
         let error = Cifar::open_100(dir.path()).unwrap_err();
         assert!(matches!(error, DataError::BadImages { .. }), "{error}");

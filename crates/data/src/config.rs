@@ -10,7 +10,7 @@ use crate::synthetic::{self, SyntheticConfig};
 use crate::tokenize::Text;
 use crate::{CopyConfig, DataError, ImagesConfig, TokenizerConfig, cache, cifar, files, hash, hub};
 
-/// The training data and their tokenizer. A field that a config file leaves out has its [`Default`] value.
+/// The training data and their tokenizer. Fields that the run file omits have their [`Default`] values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataConfig {
@@ -24,8 +24,7 @@ pub struct DataConfig {
     pub text_field: String,
     /// The text between two documents, such as a tokenizer's `<|endoftext|>`.
     pub separator: String,
-    /// The directory of the token cache. `None` is `residual-zoo/tokens` in the user's cache
-    /// directory.
+    /// The directory of the token cache. `None` means `residual-zoo/tokens` in the user's cache directory.
     pub cache: Option<PathBuf>,
 }
 
@@ -47,7 +46,8 @@ impl DataConfig {
     ///
     /// # Errors
     ///
-    /// Returns [`DataError::InvalidConfig`] for the first invalid field.
+    /// Returns an error for the first invalid field: [`DataError::InvalidAddress`] for an address on the hub, otherwise
+    /// [`DataError::InvalidConfig`].
     pub fn validate(&self) -> Result<(), DataError> {
         if !(self.valid_fraction > 0.0 && self.valid_fraction < 1.0) {
             return Err(DataError::InvalidConfig {
@@ -99,7 +99,8 @@ impl DataConfig {
         }
     }
 
-    /// Returns the number of outputs of a model of these data: the `vocab_size` token ids, or for images the classes.
+    /// Returns the number of outputs of a model for these data: the number of classes for images, otherwise
+    /// `vocab_size`.
     pub fn outputs(&self, vocab_size: usize) -> usize {
         match &self.source {
             Source::Cifar10(_) => cifar::CLASSES,
@@ -108,8 +109,8 @@ impl DataConfig {
         }
     }
 
-    /// Returns the channels, height and width of the images that a model of these data reads; `None` if it reads token
-    /// ids.
+    /// Returns the channels, height and width of the images that a model for these data reads; `None` if the model
+    /// reads token ids.
     pub fn image(&self) -> Option<[usize; 3]> {
         match &self.source {
             Source::Images(images) => Some(images.size()),
@@ -117,7 +118,7 @@ impl DataConfig {
         }
     }
 
-    /// Checks the lists of texts.
+    /// Checks the paths of the texts, and the weights and the tokenizer of a mixture.
     fn check_texts(&self) -> Result<(), DataError> {
         let wrong = |problem: String| {
             Err(DataError::InvalidConfig {
@@ -227,13 +228,14 @@ pub enum Source {
     /// Images to classify, for models that read images.
     Images(ImagesConfig),
     /// A text file, a `.jsonl` or `.parquet` file, or a directory of such files (see [`crate::read_documents`]). A
-    /// relative path is relative to the current directory. `hf://datasets/OWNER/NAME/PATH` is a file or directory on
+    /// relative path is relative to the current directory. `hf://datasets/OWNER/NAME/PATH` names a file or directory on
     /// the Hugging Face hub, which is downloaded once.
     Path(PathBuf),
     /// Several texts as in `Path`, one after the other.
     Paths(Vec<PathBuf>),
-    /// Several texts as in `Path`, each with a weight. Each sequence is drawn from one text. The last part of each text
-    /// is used for validation, in the same proportions. The tokenizer must not need training.
+    /// Several texts as in `Path`, each with a weight. Each sequence is drawn from one text. The end of each text is
+    /// used for validation, with the same weights. The tokenizer must be `Bytes` or `File`, because no tokenizer is
+    /// trained on a mixture.
     Mixture(Vec<Weighted>),
     /// Unknown: the model was imported from another project. There is nothing to train on.
     Imported,
@@ -243,9 +245,9 @@ pub enum Source {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Weighted {
-    /// A path as in `Path`.
+    /// A path as in [`Source::Path`].
     pub path: PathBuf,
-    /// Relative weight of the text. A sequence comes from it with a probability proportional to this weight.
+    /// Relative weight of the text. A sequence comes from this text with a probability proportional to the weight.
     pub weight: f64,
 }
 

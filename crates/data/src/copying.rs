@@ -1,7 +1,8 @@
 //! The copy and selective copy tasks: remember some tokens across noise.
 //!
-//! They follow Gu and Dao, "Mamba" (2023), section 4.1.1, and Kausik, "Recurrent transformers"
-//! (2024), section 6.2. There are 16 symbols: one is noise and one asks for recall.
+//! The tasks follow Gu and Dao, "Mamba" (2023), section 4.1.1, and Kausik, "Recurrent transformers" (2024), section
+//! 6.2. There are 16 token ids: 14 symbols to copy, one noise token, and one recall token, which asks for the next
+//! symbol.
 //!
 //! ```text
 //! copy            d a c n . . . . . . . . ? ? ? ?
@@ -67,7 +68,7 @@ impl CopyConfig {
         noise.min(self.most_noise.unwrap_or(self.noise))
     }
 
-    /// Returns the last level of the curriculum, which is the first with the maximum noise.
+    /// Returns the last level of the curriculum, which is the first level with the maximum noise.
     pub fn last_level(&self) -> usize {
         let most = self.noise_at(usize::MAX);
         (0..usize::BITS as usize)

@@ -14,7 +14,7 @@ use crate::{
     TokenizerConfig, Tokens, Weighted, cifar, copying, download, hash, hub, text,
 };
 
-/// Training and validation examples, and their origin.
+/// Training and validation examples, with their tokenizer and identity.
 #[derive(Clone, Debug)]
 pub struct Corpus {
     /// Training examples.
@@ -23,17 +23,19 @@ pub struct Corpus {
     pub valid: Examples,
     /// Maps text to tokens and back.
     pub tokenizer: Tokenizer,
-    /// Number of a model's outputs: the token ids, or for images the classes.
+    /// Number of model outputs: one for each token id or, for images, one for each class.
     pub outputs: usize,
-    /// Bytes of text per validation token; `None` for data that are not text.
+    /// Bytes of text per validation token; `None` for generated data and images, and if there are no validation tokens.
     pub bytes_per_token: Option<f64>,
-    /// A hash of the source's content, the tokenizer and the split: BLAKE3, as 64 hexadecimal
-    /// digits. Runs with the same identity saw the same data.
+    /// BLAKE3 hash that identifies the data, as 64 hexadecimal digits. For texts and the synthetic language, it covers
+    /// the content, the tokenizer, the split and the weights of a mixture. For other data, it covers the
+    /// [hashes](Examples::blake3) of the training and validation examples. Runs with the same identity saw the same
+    /// data, if image files with the same names and lengths have the same content.
     pub identity: String,
-    /// The lowest possible loss of a model, if known.
+    /// The lowest possible losses of a model, in nats per token, if known.
     pub entropy: Option<Entropy>,
-    /// One line for the user if files were left out, or if the cache was damaged or unusable. The tokens are valid
-    /// either way.
+    /// One line for the user, for example if files were left out, or if the cache was damaged or unusable. The data are
+    /// valid either way.
     pub note: Option<String>,
 }
 
@@ -41,22 +43,25 @@ impl Corpus {
     /// Reads and tokenizes the data that `config` names, or takes the tokens from the cache.
     ///
     /// The documents of the source are joined by `separator`. The first `1 - valid_fraction` of the text's bytes,
-    /// rounded up to a whole character, are for training, the rest for validation. Each part is tokenized separately. A
-    /// character vocabulary is collected from the whole text; a BPE is trained on the training part only.
+    /// rounded up to a whole character, are the training part. The rest is the validation part. Each part is tokenized
+    /// separately. A character vocabulary is collected from the whole text; a BPE tokenizer is trained on the training
+    /// part only.
     ///
-    /// The text is read and tokenized in segments, so that memory does not grow with it, unless the tokenizer needs the
-    /// whole text at once. The cache has one directory for each combination of text, tokenizer and split. If the
-    /// process is stopped, the next one continues with the first missing segment. A damaged entry is rebuilt. If the
-    /// cache cannot be written, the tokens of a text of at most 1 GiB are kept in memory.
+    /// The text is read and tokenized in segments, so a longer text needs no more memory. The exception is a tokenizer
+    /// that needs the whole text at once. The cache has one directory, called an entry, for each combination of text,
+    /// tokenizer and split. If the process is stopped, the next process continues with the first missing segment. A
+    /// damaged entry is rebuilt. If the cache cannot be read or written, the tokens of a text of at most 1 GiB are kept
+    /// in memory. If there is no cache directory at all, the tokens of any text are kept in memory.
     ///
     /// # Errors
     ///
-    /// Returns an error for an invalid config, a missing or invalid source or tokenizer, or a failed download.
+    /// Returns an error for an invalid config, a missing or invalid source or tokenizer, or a failed download. Also
+    /// returns an error if the cache cannot be used for a text of more than 1 GiB.
     pub fn open(config: &DataConfig) -> Result<Self, DataError> {
         Self::open_with(config, &mut |_, _, _| true)
     }
 
-    /// Opens the corpus like [`open`](Self::open), and reports its progress.
+    /// Opens the corpus like [`open`](Self::open), and calls `progress` from time to time.
     ///
     /// # Errors
     ///
@@ -156,7 +161,8 @@ impl Corpus {
         })
     }
 
-    /// Makes the corpus of several texts. Their tokenizers are equal, because they are not trained.
+    /// Makes the corpus of several texts. All texts have the same tokenizer, because a mixture's tokenizer is not
+    /// trained.
     fn mixture(
         config: &DataConfig,
         parts: &[Weighted],
@@ -198,7 +204,8 @@ impl Corpus {
     }
 
     /// Returns the [`identity`](Self::identity) of the text that `config` names, for a tokenizer with this fingerprint.
-    /// Reads the text, but neither tokenizes nor stores it. Returns `None` if the source is not a text of the user's.
+    /// Reads the text, but neither tokenizes nor stores it. Returns `None` if the source is not one of the user's own
+    /// texts.
     ///
     /// # Errors
     ///
@@ -247,8 +254,8 @@ fn text_identity(source_hash: &str, tokenizer_fingerprint: &str, valid_fraction:
 }
 
 impl Corpus {
-    /// Returns the channels, height and width of the images that a model of these data reads; `None` if it reads token
-    /// ids.
+    /// Returns the channels, height and width of the images that a model for these data reads; `None` if the model
+    /// reads token ids.
     pub fn image(&self) -> Option<[usize; 3]> {
         match &self.train {
             Examples::Images(views) => Some(views.size()),
@@ -299,7 +306,7 @@ impl Corpus {
         Ok(Self::of_examples(train, valid, tokenizer, cifar::CLASSES))
     }
 
-    /// Opens a corpus of images. Its tokenizer has the names of the classes.
+    /// Opens a corpus of images. Its tokenizer has a token for each class name.
     fn images(config: &ImagesConfig, progress: OnProgress) -> Result<Self, DataError> {
         let OpenedImages {
             train,

@@ -19,7 +19,8 @@ const LENGTH: u64 = 1_115_394;
 const HASH: &str = "5bd8f6749d3cda816828aabf1aebdc595f673de8102e521bbd8369ad4b7917e9";
 
 /// Returns 1.1 MB of Shakespeare's plays, read from `residual-zoo/tinyshakespeare.txt` in the user's cache directory,
-/// or downloaded if the file is missing. The environment variable `ZOO_TINYSHAKESPEARE_URL` overrides the address.
+/// or downloaded if the file is missing or damaged. The environment variable `ZOO_TINYSHAKESPEARE_URL` overrides the
+/// address.
 ///
 /// # Errors
 ///
@@ -36,20 +37,20 @@ pub fn tiny_shakespeare(progress: OnProgress) -> Result<String, DataError> {
     })
 }
 
-/// Returns the cached file of tiny shakespeare.
+/// Returns the path of the cached copy of tiny shakespeare.
 fn cache_file() -> Option<PathBuf> {
     let cache = dirs::cache_dir()?;
     Some(cache.join("residual-zoo").join("tinyshakespeare.txt"))
 }
 
-/// Returns the bytes of tiny shakespeare if it has been downloaded.
+/// Returns the number of bytes of tiny shakespeare, if it has been downloaded.
 pub(crate) fn cached_shakespeare() -> Option<u64> {
     let length = cache_file()?.metadata().ok()?.len();
     (length == LENGTH).then_some(length)
 }
 
-/// Returns the file of `expected_len` bytes with the BLAKE3 hash `expected_hash` (hexadecimal). Reads it from `dest` if
-/// it is there. Otherwise downloads it from `url` and, if possible, saves it to `dest`.
+/// Returns the file of `expected_len` bytes with the BLAKE3 hash `expected_hash` (hexadecimal). Reads the file from
+/// `dest` if this very file is there. Otherwise downloads it from `url` and, if possible, saves it to `dest`.
 ///
 /// # Errors
 ///
@@ -68,7 +69,7 @@ pub fn fetch_cached(
     }
     let bytes = fetch(url, expected_len, expected_hash, progress)?;
     let folder = dest.parent().unwrap_or(Path::new("."));
-    // A copy that cannot be saved only means another download later.
+    // If the copy cannot be saved, the next call downloads the file again.
     if std::fs::create_dir_all(folder).is_ok() {
         let _ = files::write_atomically(dest, |file| file.write_all(&bytes));
     }
@@ -80,7 +81,7 @@ pub fn fetch_cached(
 ///
 /// # Errors
 ///
-/// Returns [`DataError::Download`] if the request fails, [`DataError::Checksum`] if the file differs, and
+/// Returns [`DataError::Download`] if the download fails, [`DataError::Checksum`] if the file differs, and
 /// [`DataError::Stopped`] if `progress` stops the work.
 pub fn fetch(
     url: &str,

@@ -17,18 +17,18 @@ pub enum DataError {
         /// The requested path.
         path: PathBuf,
     },
-    /// The path is a symbolic link to nothing, or leads through one.
+    /// The path is a dangling symbolic link, or leads through one.
     #[error(
-        "`{path}` cannot be read, because {} is a symbolic link to `{target}`, which does not exist; restore what it \
-         points to, or make the link again",
+        "`{path}` cannot be read, because {} is a symbolic link to `{target}`, which does not exist; restore the \
+         target, or recreate the link",
         if link == path { "it".into() } else { format!("`{}`", link.display()) }
     )]
     LinkToNothing {
         /// The requested path.
         path: PathBuf,
-        /// The link: the path, or a directory in it.
+        /// The dangling link: the requested path itself, or one of its ancestors.
         link: PathBuf,
-        /// The path that the link holds.
+        /// The target of the link.
         target: PathBuf,
     },
     /// The path leads through symbolic links that point to each other.
@@ -76,7 +76,7 @@ pub enum DataError {
         counted(tokens, "token")
     )]
     TooShort {
-        /// Name of the part of the data.
+        /// Name of the data that are too short.
         what: String,
         /// Number of tokens.
         tokens: usize,
@@ -85,7 +85,7 @@ pub enum DataError {
     },
     /// A file is not UTF-8.
     #[error(
-        "`{path}` is not valid UTF-8 at byte {offset}; convert the file to UTF-8, for a text from Windows with \
+        "`{path}` is not valid UTF-8 at byte {offset}; convert the file to UTF-8; for a text from Windows, use \
          `iconv -f WINDOWS-1252 -t UTF-8 < OLD > NEW`"
     )]
     NotUtf8 {
@@ -94,7 +94,7 @@ pub enum DataError {
         /// Offset of the first invalid byte.
         offset: usize,
     },
-    /// A file has an encoding other than UTF-8.
+    /// A file is in UTF-16 or UTF-32, as its first bytes or its zero bytes show.
     #[error(
         "`{path}` is {encoding}, as its {} show; convert it to UTF-8: `iconv -f {encoding} -t UTF-8 < OLD > NEW`",
         match encoding.ends_with("LE") || encoding.ends_with("BE") {
@@ -105,23 +105,27 @@ pub enum DataError {
     OtherEncoding {
         /// The file.
         path: PathBuf,
-        /// Its encoding.
+        /// The encoding of the file.
         encoding: &'static str,
     },
     /// A file is too large to be read as a whole.
-    #[error("`{path}` has more than {} MiB, so it is not a config, tokenizer or task", most >> 20)]
+    #[error(
+        "`{path}` is larger than {} MiB, too large for a config, tokenizer or task; check the path",
+        most >> 20
+    )]
     TooLarge {
         /// The file.
         path: PathBuf,
         /// Maximum bytes of such a file.
         most: u64,
     },
-    /// A text is packed in an unsupported format, or its name belongs to another format.
+    /// A file is packed in an unsupported format, has the file extension of another format, or is no text at all, such
+    /// as a PDF.
     #[error("`{path}` {problem}")]
     Packed {
         /// The file.
         path: PathBuf,
-        /// The format, and how to unpack it.
+        /// The problem and, in most cases, how to fix it.
         problem: String,
     },
     /// A compressed or Parquet file is damaged.
@@ -157,7 +161,7 @@ pub enum DataError {
         /// The missing field.
         field: String,
     },
-    /// A Parquet file has no column with texts, or a row without one.
+    /// A Parquet file has no text column, or a row without valid text.
     #[error("`{path}`: {problem}")]
     Parquet {
         /// The file.
@@ -165,13 +169,13 @@ pub enum DataError {
         /// The problem, and how to fix it.
         problem: String,
     },
-    /// The program was built without a cargo feature that it needs here.
+    /// The program was built without a cargo feature that an input needs.
     #[error(
         "{what} needs the cargo feature `{feature}`, which this program was built without; \
          build it with `cargo build --release --features {feature}`"
     )]
     MissingFeature {
-        /// The thing that needs the feature.
+        /// The input that needs the feature.
         what: String,
         /// The cargo feature.
         feature: &'static str,
@@ -179,7 +183,7 @@ pub enum DataError {
     /// A tokenizer could not be read, trained or applied.
     #[error("tokenizer {origin}: {message}")]
     Tokenizer {
-        /// The file of the tokenizer, its kind or the failed operation.
+        /// The tokenizer's file, its kind, or the failed operation.
         origin: String,
         /// The problem.
         message: String,
@@ -218,7 +222,7 @@ pub enum DataError {
         /// The file or directory.
         path: PathBuf,
     },
-    /// A token shard is damaged or not a token shard.
+    /// A file in the place of a token shard is damaged, is not a token shard, or belongs to another corpus.
     #[error("`{path}` is not a valid token shard: {problem}; delete it to have it rebuilt")]
     BadShard {
         /// The file.
@@ -226,15 +230,16 @@ pub enum DataError {
         /// The problem.
         problem: String,
     },
-    /// A file in the token cache, other than a shard, is damaged.
+    /// A file or directory in the token cache, other than a shard, is damaged, belongs to another corpus, or has the
+    /// wrong kind, such as a link.
     #[error("`{path}` in the token cache is damaged: {problem}; delete it to have it rebuilt")]
     BadCache {
-        /// The file.
+        /// The file or directory.
         path: PathBuf,
         /// The problem.
         problem: String,
     },
-    /// A file is not a valid CIFAR file of images.
+    /// A file is not a valid CIFAR image file.
     #[error("`{path}` is not a valid file of CIFAR: {problem}; unpack the binary archive again")]
     BadImages {
         /// The file.
@@ -242,7 +247,7 @@ pub enum DataError {
         /// The problem.
         problem: String,
     },
-    /// A file of CIFAR has an invalid label.
+    /// A CIFAR file has an invalid label.
     #[error(
         "`{path}`, record {record}: label {label} is not between 0 and {}; \
          unpack the archive of CIFAR again",
@@ -253,7 +258,7 @@ pub enum DataError {
         path: PathBuf,
         /// Index of the record, from 0.
         record: usize,
-        /// Its label.
+        /// The invalid label.
         label: u8,
         /// Number of classes.
         classes: usize,
@@ -275,7 +280,7 @@ pub enum DataError {
         /// The problem, and how to fix it.
         problem: String,
     },
-    /// Some files among images are damaged, or not images.
+    /// Some files in a directory of images are damaged, unreadable or too large, or are not images.
     #[error(
         "{}{}; repair or delete {}",
         one_line(named.join(", ")),
@@ -288,7 +293,7 @@ pub enum DataError {
     BadPictures {
         /// Number of such files.
         count: usize,
-        /// The path and the problem of the first ones.
+        /// The paths and problems of the first such files.
         named: Vec<String>,
     },
     /// An I/O operation failed.
@@ -312,7 +317,7 @@ pub enum DataError {
         /// The cause of the failure.
         message: String,
     },
-    /// A path that begins with `hf://` is not a valid address on the hub.
+    /// A path that begins with `hf://` is not a valid address on the Hugging Face hub.
     #[error(
         "`{}` is not an address on the hub; write hf://datasets/OWNER/NAME/PATH or hf://OWNER/NAME/PATH, with \
          @REVISION after NAME if it is not main",
@@ -342,7 +347,8 @@ pub enum DataError {
         /// The cause of the failure.
         message: String,
     },
-    /// The user stopped the preparation of data. Segments that were tokenized are kept.
+    /// The user stopped the preparation of data. The token cache keeps the parts of the text that were already
+    /// tokenized.
     #[error("stopped while the data were prepared; to continue: repeat the command")]
     Stopped,
     /// A downloaded file differs from the expected file.
@@ -361,13 +367,15 @@ pub enum DataError {
     InvalidConfig {
         /// The name of the field in the config.
         field: String,
-        /// The problem and the allowed values. It begins with a verb, such as "is 0".
+        /// The problem and the allowed values. The text begins with a verb, such as "is 0".
         problem: String,
     },
 }
 
-/// The input is at fault for a missing, empty, short or invalid file or an invalid config. The machine is at fault for
-/// failures of the disk, the network and the cache.
+/// The input is at fault for an invalid config, for a file that is missing, empty, too short or invalid, and for a
+/// missing cargo feature. The machine is at fault for failures of the network and the cache, and for a downloaded file
+/// that is not the expected one. The fault of an I/O error depends on its cause: a full disk, for example, is the fault
+/// of the machine. A stop by the user has a [`Fault`] of its own.
 impl Blame for DataError {
     fn fault(&self) -> Fault {
         match self {
@@ -426,7 +434,8 @@ impl DataError {
     }
 
     /// Returns the error for the failed `action` on `path`. If a file to read is missing, the error is
-    /// [`LinkToNothing`](Self::LinkToNothing) or [`NotFound`](Self::NotFound).
+    /// [`LinkToNothing`](Self::LinkToNothing) or [`NotFound`](Self::NotFound). If links on the way to the file form a
+    /// loop, the error is [`LinkLoop`](Self::LinkLoop).
     pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
@@ -469,7 +478,7 @@ impl DataError {
     }
 }
 
-/// Says what stands in the place of a file, and what to do.
+/// Describes what is at the path instead of a file, and the remedy.
 fn not_a_file(path: &Path) -> &'static str {
     match path.is_dir() {
         true => "a directory; give a file",
@@ -477,20 +486,21 @@ fn not_a_file(path: &Path) -> &'static str {
     }
 }
 
-/// Finds the symbolic link to nothing in a path, with the path that the link holds.
+/// Finds the dangling symbolic link in a path. Returns the link and its target.
 fn link_to_nothing(path: &Path) -> Option<(PathBuf, PathBuf)> {
     let mut places = path.ancestors().filter(|place| !place.exists());
     places.find_map(|place| Some((place.into(), fs::read_link(place).ok()?)))
 }
 
-/// Names the current directory, for a relative path.
+/// Returns the end of a message about a path. For a relative path, the end names the current directory; for an absolute
+/// path, it is empty.
 fn from_here(path: &Path) -> String {
     let here = std::env::current_dir().ok();
     let here = here.filter(|_| path.is_relative());
     here.map_or(String::new(), |here| format!(" in `{}`", here.display()))
 }
 
-/// Says that a path does not exist, without a remedy.
+/// Returns the message that a path does not exist, without a remedy.
 pub fn does_not_exist(path: &Path) -> String {
     format!("`{}` does not exist{}", path.display(), from_here(path))
 }
@@ -498,7 +508,8 @@ pub fn does_not_exist(path: &Path) -> String {
 /// Formats `message` on one line of at most about 600 characters.
 ///
 /// Each run of white space, including line breaks, becomes one space. Control characters are escaped. A long message
-/// loses its middle. Use it for messages that quote a file, which may be huge or contain terminal escape sequences.
+/// loses its middle. Use this function for messages that quote a file, which may be huge or contain terminal escape
+/// sequences.
 pub fn one_line(message: impl Display) -> String {
     let message = cut(&message.to_string());
     let words: Vec<&str> = message.split_whitespace().collect();

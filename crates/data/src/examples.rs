@@ -46,7 +46,9 @@ impl Examples {
         }
     }
 
-    /// Returns the BLAKE3 hash of the content, as 64 hexadecimal digits.
+    /// Returns a BLAKE3 hash that identifies the examples, as 64 hexadecimal digits. It covers the content of texts,
+    /// with the weights of a mixture, and of images in memory. For image files, it covers their names and lengths, and
+    /// for the copy tasks, their config.
     pub fn blake3(&self) -> String {
         match self {
             Self::Text(tokens) => tokens.blake3(),
@@ -57,11 +59,11 @@ impl Examples {
         }
     }
 
-    /// Returns all images in order and unchanged, `batch` at a time; `None` if the examples are not images.
+    /// Returns all images in order and without augmentation, `batch` at a time; `None` if the examples are not images.
     ///
     /// # Errors
     ///
-    /// Each batch fails as in [`Sequences::random_batch`].
+    /// A batch can be an error of [`Sequences::random_batch`].
     pub fn images(&self, batch: usize) -> Option<FixedBatches<'_>> {
         let parts = |len: usize| {
             let firsts = (0..len).step_by(batch.max(1));
@@ -82,8 +84,8 @@ impl Examples {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file of the image was deleted or is damaged, and [`DataError::Stopped`] if the user
-    /// stops the process.
+    /// Returns an error if the image's file was deleted or is damaged, and [`DataError::Stopped`] if the user stops the
+    /// process.
     ///
     /// # Panics
     ///
@@ -101,7 +103,7 @@ impl Examples {
     ///
     /// # Errors
     ///
-    /// Returns [`DataError::UnknownId`] for the first id that the model does not cover.
+    /// Returns [`DataError::UnknownId`] for an id that the model does not cover.
     pub fn check(&self, vocab_size: usize, outputs: usize) -> Result<(), DataError> {
         let at_most = |most: usize, size: usize| match most < size {
             true => Ok(()),
@@ -129,7 +131,8 @@ impl Examples {
     }
 
     /// Returns sequences of these examples. `time` is the length of a text's sequences; other kinds have their own
-    /// length. `what` names the examples in errors, and separates the random numbers of training and validation.
+    /// length. `what` names texts in errors. For the copy tasks, `what` separates the random numbers of training and
+    /// validation.
     ///
     /// # Errors
     ///
@@ -167,7 +170,7 @@ pub enum Sequences {
     },
     /// Images as grey levels.
     Pixels(Arc<Images>),
-    /// Images for models that read images. Each is one position.
+    /// Images for models that read images. Each image is one position.
     Images(SeenImages),
 }
 
@@ -183,13 +186,13 @@ impl Sequences {
         }
     }
 
-    /// Returns micro-batch `micro` of step `step`, with `batch` sequences. It depends only on the arguments, and is the
-    /// same on every machine.
+    /// Returns micro-batch `micro` of step `step`, with `batch` sequences. The micro-batch depends only on the
+    /// arguments, and is the same on every machine.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file of an image was deleted or is damaged, and [`DataError::Stopped`] if the user stops
-    /// the process. Batches of other kinds cannot fail.
+    /// Returns an error if an image's file was deleted or is damaged, and [`DataError::Stopped`] if the user stops the
+    /// process. Batches of other kinds cannot fail.
     pub fn random_batch(
         &self,
         seed: u64,
@@ -224,7 +227,7 @@ impl Sequences {
     ///
     /// # Errors
     ///
-    /// Each batch fails as in [`random_batch`](Self::random_batch).
+    /// A batch can be an error of [`random_batch`](Self::random_batch).
     pub fn fixed_batches(&self, batches: usize, batch: usize) -> FixedBatches<'_> {
         let evenly = |len: usize| even_places(len, batches, batch).into_iter();
         match self {

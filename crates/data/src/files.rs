@@ -1,4 +1,4 @@
-//! Reads whole files strictly and writes them atomically.
+//! Reads whole regular files, and writes files atomically.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
@@ -8,8 +8,8 @@ use crate::DataError;
 use crate::meanwhile::unless_stopped;
 use crate::packed::{Format, error_of_no_text};
 
-/// Returns the bytes of the regular file `path`. If the file does not answer, for example because its network hangs,
-/// the read is abandoned when the user stops the process.
+/// Returns the bytes of the regular file `path`. If the read hangs, for example on a network file system, it is
+/// abandoned when the user stops the process.
 ///
 /// # Errors
 ///
@@ -54,13 +54,13 @@ pub fn is_there(path: &Path) -> Result<bool, DataError> {
 /// Maximum bytes of a text file that is read as a whole: a config, a tokenizer or a task.
 const MOST_TEXT: u64 = if cfg!(test) { 1 << 24 } else { 1 << 28 };
 
-/// Returns the text of the regular file `path`, without its byte order mark. If the file does not answer, for example
-/// because its network hangs, the read is abandoned when the user stops the process.
+/// Returns the text of the regular file `path`, without its byte order mark. If the read hangs, for example on a
+/// network file system, it is abandoned when the user stops the process.
 ///
 /// # Errors
 ///
-/// Returns the errors of [`read_file`], and [`DataError::TooLarge`] above 256 MiB. Also returns [`DataError::NotUtf8`]
-/// or [`DataError::OtherEncoding`] if the file is not UTF-8.
+/// Returns the errors of [`read_file`], and [`DataError::TooLarge`] above 256 MiB. Also returns [`DataError::NotUtf8`],
+/// [`DataError::OtherEncoding`] or [`DataError::Packed`] if the file is not UTF-8 text.
 pub fn read_utf8(path: &Path) -> Result<String, DataError> {
     let path = path.to_owned();
     unless_stopped(move || read_text(&path))?
@@ -70,7 +70,7 @@ fn read_text(path: &Path) -> Result<String, DataError> {
     check_is_file(path)?;
     let failed = |e| DataError::io(path, "read", e);
     let file = File::open(path).map_err(failed)?;
-    // Growing the buffer step by step may double the memory.
+    // Reserves all memory at once, because growing the buffer step by step may double it.
     let length = file.metadata().map_err(failed)?.len().min(MOST_TEXT);
     let mut bytes = Vec::with_capacity(length as usize + 1);
     file.take(MOST_TEXT + 1)
@@ -94,13 +94,12 @@ fn read_text(path: &Path) -> Result<String, DataError> {
     })
 }
 
-/// Returns the length of UTF-8's byte order mark if a file begins with it; otherwise 0. `start` has at least the first
-/// 256 bytes.
+/// Returns the length of the UTF-8 byte order mark if a file begins with one; otherwise 0. `start` has at least the
+/// first 256 bytes of the file, or the whole file if it is shorter.
 ///
 /// # Errors
 ///
-/// Returns [`DataError::OtherEncoding`] if the file begins with the mark of another encoding, or has the zero bytes of
-/// one.
+/// Returns [`DataError::OtherEncoding`] if the byte order mark or the zero bytes of the file show another encoding.
 pub(crate) fn byte_order_mark(path: &Path, start: &[u8]) -> Result<usize, DataError> {
     let encoding = match start {
         [0xef, 0xbb, 0xbf, ..] => return Ok(3),
@@ -117,20 +116,20 @@ pub(crate) fn byte_order_mark(path: &Path, start: &[u8]) -> Result<usize, DataEr
     })
 }
 
-/// Recognizes UTF-16 and UTF-32 without a byte order mark by their many zero bytes; `None` for other texts. As UTF-8,
-/// such a text would be full of the character U+0000.
+/// Recognizes UTF-16 and UTF-32 without a byte order mark by their many zero bytes, which UTF-8 would decode to the
+/// character U+0000. Returns `None` for other texts.
 fn encoding_of(start: &[u8]) -> Option<&'static str> {
     const LOOKED_AT: usize = 256;
     let start = &start[..start.len().min(LOOKED_AT)];
-    // A text in these encodings has a whole number of units.
+    // A text in these encodings has a whole number of code units.
     let has_units_of = |bytes: usize| start.len().is_multiple_of(bytes);
     let characters = start.chunks_exact(4);
     let count = characters.len();
-    // Counts the zeros at each of the four positions.
+    // Counts the zero bytes at each of the four positions in a group of four bytes.
     let zeros: [usize; 4] = characters.fold([0; 4], |zeros, bytes| {
         std::array::from_fn(|place| zeros[place] + usize::from(bytes[place] == 0))
     });
-    // In a text with such zeros, at least half of the characters are Latin letters, digits and white space.
+    // Many zero bytes mean that at least half of the characters are Latin letters, digits or white space.
     let many = |zeros: usize| count > 0 && 2 * zeros >= count;
     Some(match zeros {
         _ if !has_units_of(2) => return None,
@@ -142,7 +141,7 @@ fn encoding_of(start: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// Writes `path` atomically: it has either its old content or the whole output of `fill`.
+/// Writes the file `path` atomically: the file has either its old content or the whole output of `fill`.
 pub(crate) fn write_atomically(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -232,7 +231,7 @@ mod tests {
         // A text with zeros is read if it looks like no other encoding.
         assert_eq!(read(b"a\0b\0\0cde").unwrap(), "a\0b\0\0cde");
         assert_eq!(read(b"{\0").unwrap(), "{\0");
-        // Only the first one is a mark.
+        // Only the first U+FEFF is a byte order mark.
         assert_eq!(read(b"\xef\xbb\xbf\xef\xbb\xbf").unwrap(), "\u{feff}");
         for (bytes, name) in [
             (b"\xff\xfe{\0".as_slice(), "UTF-16"),

@@ -1,4 +1,4 @@
-//! Directories of images in ImageNet's layout. Images are decoded on use.
+//! Image directories in ImageNet's layout. Each image is decoded when it is used.
 
 mod ends;
 
@@ -21,28 +21,28 @@ use crate::progress::{OnProgress, Stage, report};
 use crate::random::RandomNumbers;
 use crate::{DataError, one_line};
 
-/// Images in the files `train/CLASS/NAME` and `val/CLASS/NAME` of a directory, as ImageNet is usually unpacked. A field
-/// that a file leaves out has its [`Default`] value.
+/// Images in the files `train/CLASS/NAME` and `val/CLASS/NAME` of a directory, the usual layout of ImageNet. Fields
+/// that the run file omits have their [`Default`] values.
 ///
-/// A file is JPEG or PNG. As in torchvision's `ImageFolder`, grey values become three equal channels, transparency is
-/// dropped, and the orientation in the metadata of a photograph is not applied. Of 16-bit values, the upper 8 bits are
-/// read. One difference: in a 16-bit grey image, `ImageFolder` turns every value above 255 into white.
+/// Image files are JPEG or PNG. As in torchvision's `ImageFolder`, grey values become three equal channels,
+/// transparency is dropped, and the orientation in a photograph's metadata is ignored. Only the upper 8 bits of 16-bit
+/// values are read. `ImageFolder` differs for 16-bit grey images, in which it turns every value above 255 into white.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FolderConfig {
-    /// The directory.
+    /// The directory that contains `train` and `val`.
     pub path: PathBuf,
     /// Number of classes. The classes are the directories in `train`, in the order of their names.
     pub classes: usize,
-    /// Height and width of the images that a model reads.
+    /// Height and width, in pixels, of the images that a model reads.
     pub size: usize,
-    /// Smallest and largest share of a file's area that a training image shows. A training image is a random part of
-    /// the file's image, scaled to `size`. Its share of the area is drawn uniformly between these two numbers. Its
-    /// ratio of width to height is drawn between 3/4 and 4/3, uniformly on a logarithmic scale (Szegedy et al., "Going
-    /// deeper with convolutions", 2015, section 6).
+    /// Smallest and largest share of an image's area that a training image shows. A training image is a random crop of
+    /// the image in the file, scaled to `size`. The crop's share of the area is drawn uniformly between these two
+    /// numbers. The crop's ratio of width to height is drawn between 3/4 and 4/3, uniformly on a logarithmic scale
+    /// (Szegedy et al., "Going deeper with convolutions", 2015, section 6).
     pub area: (f64, f64),
-    /// Length to which the shorter side of a validation image is scaled before a square of `size` is cut out of the
-    /// middle. To do so, the program first cuts out the part of the file's image that becomes this square, in whole
+    /// Length, in pixels, to which the shorter side of a validation image is scaled before a square of `size` is
+    /// cropped from the centre. In practice, the program first crops the part that becomes this square, in whole
     /// pixels, and then scales only this part.
     pub shorter: usize,
 }
@@ -65,9 +65,9 @@ const LARGEST: usize = 4096;
 const MOST_PIXELS: u64 = 40_000_000;
 /// Maximum number of classes.
 const MOST_CLASSES: usize = 1 << 16;
-/// Number of bad files that an error names.
+/// Maximum number of bad files that an error names.
 const NAMED: usize = 5;
-/// Number of pixels from which decoding counts as slow. It then takes about a tenth of a second or more.
+/// Number of pixels from which decoding counts as slow, because it takes about a tenth of a second or more.
 const SLOW: u64 = 4_000_000;
 /// Number of files whose headers are read between two reports of progress.
 const CHUNK: usize = 1024;
@@ -123,10 +123,10 @@ impl FolderConfig {
     }
 }
 
-/// The files of one part of a data set.
+/// The image files for training, or for validation.
 pub(crate) struct Folder {
     config: FolderConfig,
-    /// The directory of the part.
+    /// The directory `train` or `val`.
     root: PathBuf,
     /// The names of the classes' directories.
     classes: Vec<String>,
@@ -148,23 +148,25 @@ impl std::fmt::Debug for Folder {
     }
 }
 
-/// Both parts of an opened directory.
+/// The training and validation images of an opened directory.
 pub(crate) struct Opened {
     pub train: Folder,
     pub valid: Folder,
-    /// The names of the classes. White space is replaced by `_`.
+    /// The names of the classes. Each run of white space within a name is replaced by one `_`.
     pub names: Vec<String>,
     /// One line for the user about skipped files.
     pub note: Option<String>,
 }
 
-/// Lists the files of a directory, and reads the header of each.
+/// Lists the files of a directory, and reads the header of each file.
 ///
 /// # Errors
 ///
-/// Returns an error for missing directories, a wrong number of classes, a class without an image, or a class of `val`
-/// that `train` lacks. Also returns an error for links that lead out of the directory, and for files that are not
-/// images, are truncated or too large. Returns [`DataError::Stopped`] if the user stops the process.
+/// Returns an error for an empty path, missing directories, a wrong number of classes, two class names that are equal
+/// once white space is replaced by `_`, a class without an image, or a class of `val` that `train` lacks. Also returns
+/// an error for names that are not UTF-8, for links that lead out of the directory or to nothing, and for image files
+/// that are unreadable, damaged, truncated, too large, or neither JPEG nor PNG. Returns [`DataError::Stopped`] if the
+/// user stops the process.
 pub(crate) fn open(config: &FolderConfig, progress: OnProgress) -> Result<Opened, DataError> {
     if config.path.as_os_str().is_empty() {
         return Err(DataError::InvalidConfig {
@@ -189,7 +191,7 @@ pub(crate) fn open(config: &FolderConfig, progress: OnProgress) -> Result<Opened
         };
         return Err(DataError::pictures(&root, problem));
     }
-    // The tokenizer has the classes as words.
+    // The class names become the tokenizer's words, and words cannot contain white space.
     let name = |class: &String| class.split_whitespace().collect::<Vec<_>>().join("_");
     let names: Vec<String> = classes.iter().map(name).collect();
     let mut seen = HashSet::new();
@@ -213,7 +215,7 @@ pub(crate) fn open(config: &FolderConfig, progress: OnProgress) -> Result<Opened
 
 /// Lists a directory and counts skipped files.
 struct Listing {
-    /// The root. No link may lead out of it.
+    /// The root directory. No link may lead out of it.
     within: PathBuf,
     /// Number of skipped files.
     skipped: usize,
@@ -237,7 +239,7 @@ impl Listing {
         })
     }
 
-    /// Lists the images of `classes` in the part `name`. `all` are all classes, by number.
+    /// Lists the images of `classes` in the directory `name`. `all` has all classes, in the order of their labels.
     fn part(
         &mut self,
         config: &FolderConfig,
@@ -316,7 +318,7 @@ impl Listing {
         Ok(names)
     }
 
-    /// Returns the file type of a link's target.
+    /// Returns the file type of a link's target. Refuses a target outside of the root directory.
     fn target(&self, link: &Path) -> Result<FileType, DataError> {
         let failed = |e| DataError::io(link, "read", e);
         if !fs::canonicalize(link)
@@ -386,13 +388,13 @@ fn check(parts: [&mut Folder; 2], progress: OnProgress) -> Result<(), DataError>
     }
 }
 
-/// Returns the length of a file and its number of pixels. The file must begin and end as a JPEG or PNG image that is
-/// not too large.
+/// Returns the length of an image file in bytes, and its number of pixels. Fails unless the file begins and ends like a
+/// JPEG or PNG image of an allowed size.
 fn header(path: &Path) -> Result<(u64, u64), String> {
     let unread = |e: std::io::Error| format!("cannot be read: {e}");
     let mut file = File::open(path).map_err(unread)?;
     let bytes = file.metadata().map_err(unread)?.len();
-    // Usually, only metadata or padding follows the end of the image.
+    // Usually, the image ends in the last 4,096 bytes, because only metadata or padding follows it.
     file.seek(SeekFrom::Start(bytes.saturating_sub(4096)))
         .map_err(unread)?;
     let mut end = Vec::new();
@@ -466,8 +468,8 @@ impl Folder {
         self.root.join(&self.classes[*class as usize]).join(&**name)
     }
 
-    /// Returns image `i` as one plane of rows per channel: a part that `draws` determine, or the middle without
-    /// `draws`.
+    /// Returns a crop of image `i`, scaled to the size that a model reads, as one plane of rows per channel. With
+    /// `draws`, the crop is random; without `draws`, it is the centre crop.
     ///
     /// # Errors
     ///
@@ -489,7 +491,8 @@ impl Folder {
     }
 }
 
-/// Does `work`. When the user stops the process, slow work is abandoned and other work is not begun.
+/// Runs `work`, unless the user has stopped the process. If the user stops the process while slow work runs, the work
+/// is abandoned.
 fn if_not_stopped<T: Send + 'static>(
     is_slow: bool,
     work: impl FnOnce() -> T + Send + 'static,
@@ -501,7 +504,7 @@ fn if_not_stopped<T: Send + 'static>(
     }
 }
 
-/// Returns a part of an image, scaled to a square of `size`, as one plane of rows per channel.
+/// Scales a crop of an image to a square of `size`. Returns one plane of rows per channel.
 fn scaled(image: &RgbImage, [x, y, width, height]: [u32; 4], size: u32) -> Vec<u8> {
     let part = imageops::crop_imm(image, x, y, width, height);
     let scaled = imageops::resize(&*part, size, size, FilterType::Triangle);
@@ -528,7 +531,8 @@ fn decode(path: &Path) -> Result<RgbImage, DataError> {
     Ok(eight_bits(reader.decode().map_err(damaged)?).into_rgb8())
 }
 
-/// Returns an image with 8 bits per value. Of 16-bit values, the upper half is kept, as PIL does for colours.
+/// Returns an image with 8 bits per value. Only the upper 8 bits of 16-bit values are kept, as in PIL for colour
+/// images.
 fn eight_bits(image: DynamicImage) -> DynamicImage {
     let upper = |values: Vec<u16>| values.into_iter().map(|value| (value >> 8) as u8).collect();
     let (width, height) = (image.width(), image.height());
@@ -550,16 +554,16 @@ fn eight_bits(image: DynamicImage) -> DynamicImage {
     of.unwrap_or_else(|| unreachable!("as many values as before"))
 }
 
-/// Returns the left, top, width and height of the middle of an image. It is the part that remains if the shorter side
-/// is scaled to `shorter` and a square of `size` is cut out. Cutting comes before scaling, because scaling
-/// could make a long and narrow image arbitrarily large.
+/// Returns the left, top, width and height of an image's centre crop. The centre crop is the part that remains if the
+/// shorter side is scaled to `shorter` and a square of `size` is cropped. The image is cropped before it is scaled,
+/// because scaling could make a long and narrow image arbitrarily large.
 fn middle((width, height): (u32, u32), size: usize, shorter: usize) -> [u32; 4] {
     let side = f64::from(width.min(height)) * size as f64 / shorter as f64;
     let side = (side.round() as u32).max(1);
     [(width - side) / 2, (height - side) / 2, side, side]
 }
 
-/// Draws the left, top, width and height of a part of an image, as torchvision's `RandomResizedCrop` does.
+/// Draws the left, top, width and height of a crop, as torchvision's `RandomResizedCrop` does.
 fn part(
     (width, height): (u32, u32),
     (least, most): (f64, f64),
@@ -579,7 +583,7 @@ fn part(
             return [x, y, w, h];
         }
     }
-    // The middle, at an allowed ratio.
+    // If no crop was found, returns the centre, with an allowed ratio.
     let w = width.min((full_height * 4.0 / 3.0).round() as u32);
     let h = height.min((full_width * 4.0 / 3.0).round() as u32);
     let (w, h) = (w.max(1), h.max(1));

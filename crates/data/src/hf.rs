@@ -1,4 +1,4 @@
-//! Tokenizers of the `tokenizers` crate, trained here or read from a `tokenizer.json`.
+//! Tokenizers of the `tokenizers` crate, trained by the zoo or read from a `tokenizer.json`.
 
 mod file;
 
@@ -27,13 +27,13 @@ use crate::progress::{OnProgress, Stage, report};
 
 /// Bytes of text tokenized at once. The crate needs about 100 times as much memory.
 pub(crate) const CHUNK: usize = 1 << 13;
-/// Number of chunks tokenized in parallel.
+/// Number of chunks that are distributed among the threads at a time.
 const GROUP: usize = 256;
-/// The longest word from which merges are learned, in bytes.
+/// Maximum bytes of a word from which merges are learned. Longer words are cut.
 const LONGEST_WORD: usize = 1 << 12;
-/// The longest text that is tokenized as one piece because it cannot be cut, in bytes.
+/// Maximum bytes of a stretch without a place for a cut, if the tokenizer reads texts in chunks.
 pub(crate) const LONGEST_PIECE: usize = if cfg!(test) { 1 << 16 } else { 1 << 22 };
-/// Bytes of text read between two checks of memory.
+/// Bytes of text read between two checks of the available memory.
 const CHECKED: usize = 1 << 25;
 /// Allowed vocabulary sizes. Every byte needs a token, and the trainer reserves memory for the
 /// vocabulary.
@@ -49,7 +49,7 @@ pub(crate) struct Hf {
 }
 
 impl Hf {
-    /// Reads the content of a `tokenizer.json`. `origin` describes it in errors. Building a large tokenizer takes
+    /// Reads the content of a `tokenizer.json`. `origin` names the file in errors. Building a large tokenizer takes
     /// seconds, so the work is abandoned when the user stops the process.
     pub(crate) fn from_json(json: String, origin: &str) -> Result<Self, DataError> {
         let origin = origin.to_owned();
@@ -82,8 +82,8 @@ impl Hf {
         })
     }
 
-    /// Trains a byte-level BPE with GPT-2's pre-tokenizer on `pieces`, which have `all` bytes and can be tokenized
-    /// separately. `vocab_size` is in [`VOCAB_SIZES`].
+    /// Trains a byte-level BPE with GPT-2's pre-tokenizer on `pieces`, which have `all` bytes in total and can be
+    /// tokenized separately. `vocab_size` is in [`VOCAB_SIZES`].
     pub(crate) fn train(
         vocab_size: usize,
         pieces: impl Iterator<Item = Result<String, DataError>> + Send,
@@ -150,7 +150,7 @@ impl Hf {
         Self::from_json(inner.to_string(false).map_err(failed)?, "training")
     }
 
-    /// Whether a text can be cut before white space that follows another kind of character.
+    /// Whether a text keeps its tokens if it is cut before white space that follows another kind of character.
     pub(crate) fn is_separable(&self) -> bool {
         self.separable
     }
@@ -214,8 +214,8 @@ impl Hf {
         }
     }
 
-    /// Returns the ids of each piece. Threads of this call encode several pieces at a time. In a shared pool, a slow
-    /// piece would keep others waiting.
+    /// Returns the ids of each piece. Starts threads that encode several pieces at a time. In a shared thread pool, a
+    /// slow piece would delay other work.
     fn encode_group(&self, group: &[&str], state: &State) -> Vec<Result<Vec<u32>, DataError>> {
         let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let work = || {
@@ -237,7 +237,7 @@ impl Hf {
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
         thread::scope(|scope| {
             for _ in 1..threads.min(group.len()) {
-                // If no more threads can be started, fewer do the work.
+                // If no further thread can be started, the existing threads do all of the work.
                 thread::Builder::new().spawn_scoped(scope, work).ok();
             }
             work();
@@ -259,14 +259,15 @@ impl Hf {
     }
 }
 
-/// Refuses to learn merges if they would take more memory than is available. `before` and `now` are the bytes of this
-/// process before and after it collected the words. `available` is the number of bytes that it may still use.
+/// Refuses to learn merges if they would take more memory than is available. `before` and `now` are the memory of this
+/// process, in bytes, before and after it collected the words. `available` is the number of bytes that the process may
+/// still use.
 fn check_merges(
     now: Option<u64>,
     before: Option<u64>,
     available: Option<u64>,
 ) -> Result<(), DataError> {
-    /// Least ratio of the memory of the merges to the memory of the words. Measured: 5 to 6 for random words.
+    /// Minimum ratio of the merges' memory to the words' memory. Measured: 5 to 6 for random words.
     const MORE: u64 = 4;
     let (Some(now), Some(before), Some(available)) = (now, before, available) else {
         return Ok(());
@@ -283,8 +284,8 @@ fn check_merges(
     Err(DataError::tokenizer("training", problem))
 }
 
-/// Returns the characters that stand for bytes in a byte-level tokenizer, and these bytes. In the table of GPT-2,
-/// printable characters stand for themselves, and characters from U+0100 on for the other bytes.
+/// Returns the characters that stand for bytes in a byte-level tokenizer, each with its byte. In GPT-2's table,
+/// printable characters stand for themselves, and characters from U+0100 on stand for the other bytes.
 pub(crate) fn bytes() -> impl Iterator<Item = (char, u8)> {
     let is_printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let mut other = 0x100;
@@ -297,8 +298,8 @@ pub(crate) fn bytes() -> impl Iterator<Item = (char, u8)> {
     })
 }
 
-/// Returns the parts of a word from which merges are learned. The time of merging grows with the square of a word's
-/// length.
+/// Cuts a word into the parts from which merges are learned, because the time of merging grows with the square of a
+/// word's length.
 fn cut(word: &str) -> Vec<String> {
     let mut rest = word;
     let mut parts = Vec::new();
@@ -321,9 +322,9 @@ const SLOW: &str = "a regular expression of this tokenizer takes too long on thi
 ///
 /// The crate panics on some texts with some files. For example, a regular expression panics when it gives up after ten
 /// million steps. A `Replace` whose pattern matches between two characters leaves offsets at which another normalizer
-/// may panic. The module `file` refuses the files that it can recognize; other panics are caught here.
+/// may panic. The module `file` refuses files that are known to cause panics; this function catches all other panics.
 fn contain<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
-    // Only the caches of a tokenizer change, and they are updated all at once.
+    // A panic leaves the tokenizer usable, because only its caches change, and they are updated all at once.
     caught(call).unwrap_or_else(|panic| {
         let message = panic.downcast_ref::<String>();
         let is_slow = message.is_some_and(|message| message.contains("retry-limit"));

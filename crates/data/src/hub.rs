@@ -3,8 +3,8 @@
 //! - `hf://datasets/OWNER/NAME/PATH`, a file or directory of a data set;
 //! - `hf://OWNER/NAME/PATH`, a file or directory of a model.
 //!
-//! After NAME there can be `@` and a branch, tag or commit. [`fetch`] downloads missing files into the cache, which is
-//! the cache of Python's `huggingface_hub`. Everything else only reads the cache.
+//! After NAME there can be `@` and a branch, tag or commit. [`fetch`] and [`fetch_model`] download missing files into
+//! the cache, which is the cache of Python's `huggingface_hub`. All other functions only read the cache.
 
 #[cfg(feature = "hub")]
 mod client;
@@ -28,7 +28,7 @@ pub struct Address {
     repository: String,
     /// A branch, tag or commit.
     revision: String,
-    /// The file or directory in the repository; empty for all of it.
+    /// The file or directory in the repository; empty for the whole repository.
     path: String,
 }
 
@@ -37,7 +37,8 @@ impl Address {
     ///
     /// # Errors
     ///
-    /// Returns an error for an address that is incomplete, or leads out of the repository.
+    /// Returns [`DataError::InvalidAddress`] for an address that is incomplete, has an invalid name or revision, or
+    /// leads out of the repository.
     pub fn parse(path: &Path) -> Result<Option<Self>, DataError> {
         let Some(place) = path.to_str().and_then(|path| path.strip_prefix(SCHEME)) else {
             return Ok(None);
@@ -67,14 +68,14 @@ impl Address {
         }
     }
 
-    /// Whether the address is one file; otherwise it is a directory.
+    /// Whether the address names a file, rather than a directory.
     fn is_file(&self) -> bool {
         let path = Path::new(&self.path);
         is_text_file(path) || path.extension().is_some_and(|ending| ending == "json")
     }
 
-    /// Whether a file of the repository is one of the texts at this address. The repository's description does not
-    /// count.
+    /// Whether a file of the repository is one of the texts at this address. `README.md` at the root describes the
+    /// repository, so it is not a text.
     #[cfg_attr(not(feature = "hub"), expect(dead_code))]
     fn has_text(&self, file: &str) -> bool {
         let path = Path::new(file);
@@ -82,7 +83,7 @@ impl Address {
     }
 }
 
-/// The files of a model that are downloaded.
+/// The names of a model's files that are downloaded. Shards of weights are downloaded too.
 #[cfg(any(feature = "hub", test))]
 const MODEL_FILES: [&str; 12] = [
     "config.json",
@@ -100,7 +101,7 @@ const MODEL_FILES: [&str; 12] = [
 ];
 
 /// Selects, from the `files` of a repository, the files of the model in its folder `folder`. Pickled weights are left
-/// out if there are other weights.
+/// out if there are safetensors, and shards are left out if one file has all weights.
 #[cfg(any(feature = "hub", test))]
 fn model_files(folder: &str, files: Vec<String>) -> Vec<String> {
     let folder = Path::new(folder);
@@ -154,8 +155,8 @@ pub fn check(config: &DataConfig) -> Result<(), DataError> {
 ///
 /// # Errors
 ///
-/// Returns an error for an invalid address or a failed download, and [`DataError::MissingFeature`] without the cargo
-/// feature `hub`.
+/// Returns an error for an invalid address or a failed download, and [`DataError::Stopped`] if `progress` stops the
+/// work. If there is an address, returns [`DataError::MissingFeature`] without the cargo feature `hub`.
 pub fn fetch(config: &DataConfig, progress: OnProgress) -> Result<(), DataError> {
     let addresses = addresses(config)?;
     addresses
@@ -167,8 +168,8 @@ pub fn fetch(config: &DataConfig, progress: OnProgress) -> Result<(), DataError>
 ///
 /// # Errors
 ///
-/// Returns an error for an invalid address or a failed download, and [`DataError::MissingFeature`] without the cargo
-/// feature `hub`.
+/// Returns an error for an invalid address or a failed download, and [`DataError::Stopped`] if `progress` stops the
+/// work. For an address, returns [`DataError::MissingFeature`] without the cargo feature `hub`.
 pub fn fetch_model(path: &Path, progress: OnProgress) -> Result<PathBuf, DataError> {
     match Address::parse(path)? {
         Some(address) => download_model(&address, progress),
@@ -191,14 +192,15 @@ fn addresses(config: &DataConfig) -> Result<Vec<Address>, DataError> {
 ///
 /// # Errors
 ///
-/// Returns an error for an invalid address, and for files that are not in the cache.
+/// Returns an error for an invalid address, and for files that are not in the cache. For an address, returns
+/// [`DataError::MissingFeature`] without the cargo feature `hub`.
 pub fn local_texts(path: &Path) -> Result<Option<Vec<PathBuf>>, DataError> {
     let address = Address::parse(path)?;
     address.map(|address| cached(&address)).transpose()
 }
 
-/// Returns the file of a tokenizer. If `path` is an address, the file is in the cache. For a whole model, it is
-/// `tokenizer.json`.
+/// Returns the path of a tokenizer's file. If `path` is an address, the file is in the cache. For the address of a
+/// directory or of a whole repository, the file is its `tokenizer.json`.
 ///
 /// # Errors
 ///

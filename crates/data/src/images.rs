@@ -14,39 +14,39 @@ use crate::seen_images::{Pictures, SeenImages};
 use crate::shapes::{self, ShapesConfig};
 use crate::{Cifar, DataError, cifar};
 
-/// Images to classify. A field that a file leaves out has its [`Default`] value, except `set`.
+/// Images to classify. `set` is required. Other fields that the run file omits have their [`Default`] values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImagesConfig {
     /// The images.
     pub set: ImageSet,
     /// Width, in pixels, of a black border that is added to training images; 0 for none. A region of the original size
-    /// is then cut out at random. He et al., "Deep residual learning for image recognition" (2015), section 4.2, use 4.
+    /// is then cropped at random. He et al., "Deep residual learning for image recognition" (2015), section 4.2, use 4.
     #[serde(default)]
     pub crop: usize,
     /// Whether each training image is mirrored, left to right, with probability ½.
     #[serde(default)]
     pub flip: bool,
-    /// Further changes of training images; `None` for none.
+    /// RandAugment operations on training images; `None` for none.
     #[serde(default)]
     pub rand_augment: Option<RandAugment>,
-    /// Probability that a rectangle of a training image, 2 to 33 % of the area, is replaced by the mean of all images
-    /// (Zhong et al., "Random erasing data augmentation", 2017).
+    /// Probability that a rectangle of 2 to 33 % of a training image is filled with the mean colour by which images are
+    /// normalised (Zhong et al., "Random erasing data augmentation", 2017).
     #[serde(default)]
     pub erasing: f64,
-    /// α of mixup (Zhang et al., 2017); 0 for none. Each training image, and its label, is mixed with another image of
-    /// the batch, with the weights λ and 1 − λ. λ is drawn from Beta(α, α) once per batch.
+    /// α of mixup (Zhang et al., 2017); 0 for none. Each training image and its label are mixed with another image of
+    /// the batch and its label, with the weights λ and 1 − λ. λ is drawn from Beta(α, α) once per batch.
     #[serde(default)]
     pub mixup: f64,
     /// α of CutMix (Yun et al., 2019); 0 for none. Like mixup, but a rectangle of each training image is replaced by
-    /// the same rectangle of another image. If `mixup` is set too, each batch uses one of the two, with probability ½
-    /// each.
+    /// the same rectangle of another image. If `mixup` is set too, each batch uses one of the two methods, each with
+    /// probability ½.
     #[serde(default)]
     pub cutmix: f64,
 }
 
 impl ImagesConfig {
-    /// Returns a config of unchanged images of `set`.
+    /// Returns the config for the images of `set` without augmentation.
     pub fn of(set: ImageSet) -> Self {
         Self {
             set,
@@ -108,7 +108,7 @@ impl ImageSet {
     }
 }
 
-/// Allowed values for the α of mixup and CutMix.
+/// Allowed values, other than 0, for the α of mixup and CutMix.
 const ALPHAS: std::ops::RangeInclusive<f64> = 0.05..=4.0;
 /// Maximum width of the border, in pixels.
 const MOST_BORDER: usize = 1024;
@@ -233,8 +233,8 @@ pub(crate) struct OpenedImages {
 /// Labelled images of one size.
 #[derive(Clone)]
 pub struct Images {
-    /// The records. Each has `header` bytes, of which the last is the class, and the values of the image as one plane
-    /// of rows per channel.
+    /// The records. Each begins with `header` bytes, the last of which is the class. The values of the image follow, as
+    /// one plane of rows per channel.
     pub(crate) records: Vec<u8>,
     pub(crate) header: usize,
     /// Channels, height and width.
@@ -251,7 +251,7 @@ impl Images {
         }
     }
 
-    /// Returns the bytes of an image with its header.
+    /// Returns the number of bytes of an image with its header.
     pub(crate) fn record_size(&self) -> usize {
         self.header + self.size.iter().product::<usize>()
     }
@@ -301,7 +301,7 @@ impl std::fmt::Debug for Images {
     }
 }
 
-/// Returns an image of these planes as a PNG file: three channels as red, green and blue, one as grey.
+/// Returns an image of these planes as a PNG file. Three channels are red, green and blue; a single channel is grey.
 pub(crate) fn png(planes: &[u8], [channels, height, width]: [usize; 3]) -> Vec<u8> {
     let plane = height * width;
     let values =
@@ -326,8 +326,8 @@ pub(crate) struct Normal {
 }
 
 impl Normal {
-    /// The statistics of ImageNet, as in torchvision, times 255. Directories have too many images to read them all
-    /// beforehand.
+    /// ImageNet's statistics, as in torchvision, times 255. They are used for [`ImageSet::Folder`], which can have too
+    /// many images to read beforehand.
     const IMAGENET: Self = Self {
         mean: [123.675, 116.28, 103.53],
         deviation: [58.395, 57.12, 57.375],

@@ -1,14 +1,14 @@
-//! JSON as Python writes it: with `NaN`, `Infinity` and halves of surrogate pairs, which JSON does not allow.
+//! JSON as Python writes it: with `NaN`, `Infinity` and lone surrogates, which JSON does not allow.
 
 use crate::error::one_line;
 
-/// The names of numbers that JSON does not allow. `-Infinity` comes before `Infinity`, which is a part of it.
+/// The names of numbers that JSON does not allow. `-Infinity` comes before `Infinity`, because it contains that name.
 const NOT_FINITE: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
 
-/// Returns the text with an empty list in place of each number that is not finite. So such a number is refused only if
-/// its value matters. `None` if there is no such number. Columns and lines stay the same.
+/// Returns the text with an empty list in place of each number that is not finite. The parser thus refuses such a
+/// number only if its value matters. Returns `None` if there is no such number. Columns and lines stay the same.
 pub fn without_nan(text: &str) -> Option<String> {
-    // Most texts have neither name.
+    // Most texts contain neither name.
     if !text.contains("NaN") && !text.contains("Infinity") {
         return None;
     }
@@ -21,8 +21,8 @@ pub fn without_nan(text: &str) -> Option<String> {
     found.then_some(changed)
 }
 
-/// Returns the name of the number that is not finite at the byte `column` of `text`, or just before it. There,
-/// serde found the list that [`without_nan`] put in place of the number.
+/// Returns the name of the number that is not finite at the byte `column` of `text`, or one byte before it. `column` is
+/// the position at which serde found the list that [`without_nan`] put in place of the number.
 pub fn not_finite_at(text: &str, column: usize) -> Option<&'static str> {
     let is_at = |name: &&&[u8]| {
         let places = [column, column.saturating_sub(1)];
@@ -33,8 +33,8 @@ pub fn not_finite_at(text: &str, column: usize) -> Option<&'static str> {
     std::str::from_utf8(found).ok()
 }
 
-/// Returns the text with U+FFFD in place of each escape of half a surrogate pair, such as `\ud800`. Columns and lines
-/// stay the same.
+/// Returns the text with U+FFFD in place of each escaped lone surrogate, such as `\ud800`. Columns and lines stay the
+/// same.
 pub fn without_halves(text: &str) -> String {
     let (bytes, mut at) = (text.as_bytes(), 0);
     let mut changed = bytes.to_vec();

@@ -1,4 +1,4 @@
-//! Facts about data that are known before they are opened.
+//! Facts about data that are known before the data are opened.
 
 use std::fs;
 use std::path::Path;
@@ -12,8 +12,8 @@ use crate::{
 const SHAKESPEARE: usize = 65;
 
 impl DataConfig {
-    /// Returns the number of token ids, or of classes for images, without opening the data. `None` if it depends on the
-    /// text, or on a tokenizer that is not on this machine.
+    /// Returns the number of token ids, or of classes for [`Source::Images`], without opening the data. Returns `None`
+    /// if the number depends on the text, or on a tokenizer that is not on this machine.
     ///
     /// # Errors
     ///
@@ -35,8 +35,8 @@ impl DataConfig {
         })
     }
 
-    /// Returns the bytes of the text's files. `None` if a file is missing or must be downloaded; 0 for data other than
-    /// text.
+    /// Returns the number of bytes in the text's files. Returns `None` if a file is missing or must be downloaded, and
+    /// 0 for data other than text.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl DataConfig {
     }
 }
 
-/// Returns the bytes of the files at `path`; `None` if one is not on this machine.
+/// Returns the number of bytes in the files at `path`; `None` if a file is not on this machine.
 fn bytes_at(path: &Path) -> Result<Option<u64>, DataError> {
     let Some(files) = at_hand(texts_at(path))? else {
         return Ok(None);
@@ -61,7 +61,8 @@ fn bytes_at(path: &Path) -> Result<Option<u64>, DataError> {
     Ok(sizes.sum())
 }
 
-/// Turns the error of a missing or not yet downloaded file into `None`.
+/// Turns the error of a missing or not yet downloaded file into `None`. A file behind a broken link counts as missing,
+/// and so does a file on the hub if this program cannot download it.
 fn at_hand<T>(found: Result<T, DataError>) -> Result<Option<T>, DataError> {
     match found {
         Ok(found) => Ok(Some(found)),

@@ -7,15 +7,16 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use residual_zoo_system::panics::{caught, is_caught};
 use residual_zoo_system::stop;
 
 use crate::DataError;
 
-/// The time between two calls of `goes_on`.
+/// The time between two calls of `goes_on` in [`meanwhile`].
 const OFTEN: Duration = Duration::from_millis(50);
 
-/// The time that work still has after a stop. A stopped run must read small files to save itself, even on a busy
-/// machine.
+/// The time for which [`unless_stopped`] still waits for the work after a stop. A stopped run must read small files to
+/// save itself, even on a busy machine.
 const QUICK: Duration = Duration::from_millis(200);
 
 /// Messages between the work and its caller.
@@ -26,7 +27,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Adds to the number of bytes that are done.
+    /// Adds `bytes` to the number of bytes that are done.
     pub fn add(&self, bytes: usize) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -37,12 +38,12 @@ impl State {
     }
 }
 
-/// Does `work` in a thread of its own, and abandons slow work when the user stops the process. Abandoned work may go on
-/// until the process ends, so it must not disturb anything.
+/// Runs `work` in a thread of its own, and abandons slow work when the user stops the process. Abandoned work may go on
+/// until the process ends, so it must not change anything that the process uses later.
 ///
 /// # Errors
 ///
-/// Returns [`DataError::Stopped`] if the user stops the process.
+/// Returns [`DataError::Stopped`] if the user stops the process, and an error if the thread cannot be started.
 ///
 /// # Panics
 ///
@@ -61,7 +62,11 @@ pub fn unless_stopped<T: Send + 'static>(
         }
     };
     // A panic of the work becomes a panic of the caller, as without a thread.
-    let work = move |_: &State| catch_unwind(AssertUnwindSafe(work));
+    let is_caught = is_caught();
+    let work = move |_: &State| match is_caught {
+        true => caught(work),
+        false => catch_unwind(AssertUnwindSafe(work)),
+    };
     match meanwhile(work, goes_on)? {
         Some(Ok(done)) => Ok(done),
         Some(Err(panic)) => resume_unwind(panic),
@@ -69,7 +74,7 @@ pub fn unless_stopped<T: Send + 'static>(
     }
 }
 
-/// Does `work` in a thread of its own. From time to time, calls `goes_on` with the number of bytes that are done. If
+/// Runs `work` in a thread of its own. From time to time, calls `goes_on` with the number of bytes that are done. If
 /// `goes_on` fails, the thread is abandoned, and its [`State`] says so. Returns `None` if the work panicked.
 ///
 /// # Errors

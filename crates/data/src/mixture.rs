@@ -5,7 +5,7 @@ use burn_dataset::Dataset;
 use crate::random::RandomNumbers;
 use crate::{Batch, DataError, Tokens, Windows, hash};
 
-/// Texts of the same vocabulary, each with a weight. Cheap to clone.
+/// Tokenized texts with the same vocabulary, each with a weight. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Mixture(Vec<(f64, Tokens)>);
 
@@ -62,7 +62,7 @@ impl Mixture {
 /// Windows of one length in several texts, drawn with the texts' weights.
 #[derive(Clone, Debug)]
 pub struct MixedWindows {
-    /// At least one text, each with its share; the shares add up to 1.
+    /// The texts, each with its share of the windows; at least one text. The shares add up to 1.
     texts: Vec<(f64, Windows)>,
     time: usize,
 }
@@ -92,9 +92,10 @@ impl MixedWindows {
     }
 
     /// Returns `batches` batches of `batch` windows, the same on every call. Each text has its share of the windows, to
-    /// within one, spaced evenly over its tokens. So the mean over all windows has the weights of the texts. The
-    /// windows of a text repeat only if it has fewer than its share. The total never exceeds the number of windows of
-    /// all texts. If the texts have too few windows, there are fewer batches, which are full, or a single smaller one.
+    /// within one. The windows of a text are spaced evenly over its tokens. The mean over all windows thus weights the
+    /// texts correctly. The windows of a text repeat only if the text has fewer windows than its share. The total never
+    /// exceeds the number of windows of all texts. If the texts have too few windows, there are fewer full batches, or
+    /// a single smaller batch.
     pub fn even_batches(&self, batches: usize, batch: usize) -> Vec<Batch> {
         let most = self.texts.iter().map(|(_, windows)| windows.len()).sum();
         let mut all = batches.saturating_mul(batch).min(most);
@@ -143,7 +144,7 @@ impl MixedWindows {
 mod tests {
     use super::*;
 
-    /// Makes texts of 100, 1000 and 50 tokens. The tokens of the first are below 1000, of the second below 2000, …
+    /// Makes texts of 100, 1000 and 50 tokens, whose ids begin at 0, 1000 and 2000.
     fn mixture(weights: [f64; 3]) -> Mixture {
         let texts = [100, 1000, 50].into_iter().enumerate().map(|(i, len)| {
             let first = i as u32 * 1000;
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn validation_has_the_weights_whatever_the_lengths_are() {
-        // Texts of 7 and of 484 windows, which get 0.9 and 0.1 of 20 batches of 8.
+        // The text of 7 windows gets 0.9 of 20 batches of 8, and the text of 484 windows gets 0.1.
         let texts = [(0.9, 23), (0.1, 500)].map(|(weight, len)| {
             let first = if len == 23 { 0 } else { 1000 };
             (weight, Tokens::from_vec((first..first + len).collect()))

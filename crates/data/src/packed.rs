@@ -10,18 +10,20 @@ pub(crate) const START: usize = 262;
 /// A format of packed files.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Format {
-    /// Its name in errors.
+    /// The name of the format in errors.
     name: &'static str,
-    /// The endings of file names. The first one is the usual ending.
+    /// The file extensions; the usual extension comes first.
     endings: &'static [&'static str],
-    /// The offset of the bytes that identify the format, and these bytes; empty if no bytes identify it.
+    /// The offset of the bytes that identify the format, and the bytes themselves; empty if no bytes identify the
+    /// format.
     magic: (usize, &'static [u8]),
     /// The command that unpacks `OLD`.
     unpack: &'static str,
 }
 
 impl Format {
-    /// Returns the format of a file that begins with these bytes, at least [`START`] of them.
+    /// Returns the format of a file that begins with the bytes `start`. There must be at least [`START`] bytes, unless
+    /// the file is shorter.
     pub fn of(start: &[u8]) -> Option<&'static Self> {
         let begins = |format: &&Self| {
             let (at, bytes) = format.magic;
@@ -30,30 +32,30 @@ impl Format {
         FORMATS.iter().find(begins)
     }
 
-    /// Returns the format of a file whose name has this ending, in lower case.
+    /// Returns the format whose files have the extension `ending`, in lower case.
     pub fn named(ending: &str) -> Option<&'static Self> {
         FORMATS
             .iter()
             .find(|format| format.endings.contains(&ending))
     }
 
-    /// Whether names of this format have this ending, in lower case.
+    /// Whether files of this format have the extension `ending`, in lower case.
     pub fn has(&self, ending: &str) -> bool {
         self.endings.contains(&ending)
     }
 
-    /// Whether the format is an archive, which can contain packed files.
+    /// Whether the format is tar, whose command also unpacks archives that are packed in another format, such as gzip.
     pub fn is_archive(&self) -> bool {
         self.name == "tar"
     }
 
-    /// Returns the error for a file in this format where only text is supported.
+    /// Returns the error for a file in this format in a place where only plain text is supported.
     pub fn error(&self, path: &Path) -> DataError {
         self.wrong(path, &format!("; unpack it: `{}`", self.unpack))
     }
 
-    /// Returns the error for a text in this format. If an ending of the format is in `read`, the file has the wrong
-    /// name; otherwise, the format is not supported.
+    /// Returns the error for a text in this format. `read` holds the extensions of the supported formats. If `read` has
+    /// an extension of this format, the file has the wrong name; otherwise, the format is not supported.
     pub fn error_of_text(&self, path: &Path, read: &[&str]) -> DataError {
         match self.endings.iter().find(|ending| read.contains(ending)) {
             Some(ending) => {

@@ -1,17 +1,17 @@
-//! The progress of preparing data.
+//! Progress reports of data preparation.
 
 use std::fmt;
 
 use crate::DataError;
 
-/// A stage of opening a corpus for the first time.
+/// A stage of the preparation of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Downloads a file.
     Downloading,
     /// Waits for another process that tokenizes the same text.
     Waiting,
-    /// Reads the text. If it is compressed, its length is unknown, and `all` is 0.
+    /// Reads the text. The reported total is 0, because the length of the text is unknown.
     Reading,
     /// Reads the text that a tokenizer is trained on.
     Learning,
@@ -37,8 +37,8 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Receives the stage, the number of bytes or files that are done, and their total number. If it returns false, the
-/// preparation stops.
+/// Receives the stage, the number of bytes or files that are done, and their total number. Returns false to stop the
+/// preparation.
 pub type OnProgress<'a> = &'a mut (dyn FnMut(Stage, u64, u64) -> bool + Send);
 
 /// Reports progress.

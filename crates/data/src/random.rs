@@ -9,7 +9,7 @@ impl RandomNumbers {
         Self::of(purpose, &[seed, step, micro])
     }
 
-    /// Returns the numbers of `purpose` for the example with index `i` of such a micro-batch.
+    /// Returns the numbers of `purpose` for the example with index `i` in micro-batch `micro` of step `step`.
     pub fn of_example(purpose: &str, (seed, step, micro): (u64, u64, u64), i: u64) -> Self {
         Self::of(purpose, &[seed, step, micro, i])
     }
@@ -22,13 +22,13 @@ impl RandomNumbers {
         Self(hasher.finalize_xof())
     }
 
-    /// Draws the next number, uniform between 0 and 1.
+    /// Draws the next number, uniform in `0.0..1.0`.
     pub fn unit(&mut self) -> f64 {
         self.below(1 << 53) as f64 / (1u64 << 53) as f64
     }
 
-    // The distributions are written out here, because a resumed run needs the same numbers with any version of a
-    // library.
+    // This module computes the distributions itself, because a resumed run needs the same numbers, and a new version of
+    // a library may draw others.
 
     /// Draws the next number, normal with mean 0 and variance 1 (Box and Muller, 1958).
     pub fn normal(&mut self) -> f64 {
@@ -36,8 +36,8 @@ impl RandomNumbers {
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
-    /// Draws the next number from Beta(α, α) (Jöhnk, 1964). It takes Γ(2α + 1) / Γ(α + 1)² tries on average, 2 for α =
-    /// 1 and 70 for α = 4.
+    /// Draws the next number from Beta(α, α) (Jöhnk, 1964). The method takes Γ(2α + 1) / Γ(α + 1)² tries on average: 2
+    /// for α = 1 and 70 for α = 4.
     pub fn beta(&mut self, alpha: f64) -> f64 {
         loop {
             let [x, y] = [(); 2].map(|()| (1.0 - self.unit()).powf(1.0 / alpha));
@@ -51,17 +51,17 @@ impl RandomNumbers {
     pub fn below(&mut self, end: usize) -> usize {
         let mut number = [0; 8];
         self.0.fill(&mut number);
-        // Scales the number instead of taking it modulo `end`. Probabilities differ by less than 2⁻⁶⁴ · end.
+        // Scales the number instead of taking it modulo `end`. Each probability differs from 1 / end by less than 2⁻⁶⁴.
         let scaled = u128::from(u64::from_le_bytes(number)) * end as u128;
         (scaled >> 64) as usize
     }
 }
 
-/// Derives an independent seed for each purpose and step, for generators that take a single number, such as a
-/// backend's. Applies the output function of SplitMix64 (Steele et al., "Fast splittable pseudorandom number
-/// generators", 2014) to the parts one after the other.
+/// Derives an independent seed for each purpose and step, for random generators that take a single number as their
+/// seed, such as a backend's generator. Applies the output function of SplitMix64 (Steele et al., "Fast splittable
+/// pseudorandom number generators", 2014) to the parts one after the other.
 ///
-/// The first part should be a constant: seeds 1 and 2 with the parts 2 and 1 give the same number.
+/// The first part should be a constant, because seed 1 with part 2 gives the same number as seed 2 with part 1.
 pub fn derive_seed(seed: u64, parts: &[u64]) -> u64 {
     parts.iter().fold(seed, |state, part| {
         let z = (state ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,4 @@
-//! Changes of images before a model reads them.
+//! Augments and normalises images before a model reads them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::images::Normal;
 use crate::random::RandomNumbers;
 use crate::{Batch, DataError, Images, ImagesConfig};
 
-/// Images, and the changes that are made before a model reads them. Training images are changed at random. All images
-/// are normalised by a mean and a standard deviation per channel.
+/// Images as a model reads them. Training images are augmented at random. All images are normalised by a mean and a
+/// standard deviation per channel.
 #[derive(Clone, Debug)]
 pub struct SeenImages {
     pub(crate) pictures: Pictures,
     pub(crate) normal: Normal,
-    /// The changes.
+    /// The random changes to training images.
     pub(crate) changes: ImagesConfig,
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum Pictures {
     Files(Arc<Folder>),
 }
 
-/// The position of an image in its padded form, and whether it is mirrored.
+/// The position of a view in the padded image, and whether the view is mirrored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct View {
     row: usize,
@@ -70,7 +70,8 @@ impl SeenImages {
         }
     }
 
-    /// Returns the BLAKE3 hash of the images, or of names and lengths for files, as 64 hexadecimal digits.
+    /// Returns a BLAKE3 hash as 64 hexadecimal digits: of the images in memory, or of the names and lengths of the
+    /// image files.
     pub fn blake3(&self) -> String {
         match &self.pictures {
             Pictures::Memory(images) => images.blake3(),
@@ -79,7 +80,7 @@ impl SeenImages {
     }
 
     /// Whether a batch should be read while the previous batch is in use. True if reading is slow, and Rayon's pool has
-    /// a thread for it while another thread waits.
+    /// a thread that can read while another thread waits.
     pub(crate) fn are_read_ahead(&self) -> bool {
         matches!(self.pictures, Pictures::Files(_)) && rayon::current_num_threads() > 1
     }
@@ -111,7 +112,7 @@ impl SeenImages {
                 column: draws.below(border),
                 mirrored: draws.below(2) == 1 && flip,
             };
-            // Changes that need a varying number of random numbers have a generator per image.
+            // Changes that need a varying number of random numbers use one generator per image.
             (
                 i,
                 view,
@@ -137,7 +138,7 @@ impl SeenImages {
         Ok(batch)
     }
 
-    /// Returns the images with the indices `places`, unchanged.
+    /// Returns the images with the indices `places`, without augmentation.
     ///
     /// # Errors
     ///
@@ -175,8 +176,8 @@ impl SeenImages {
         })
     }
 
-    /// Returns the values of image `i`, one plane of rows per channel. `draws` determine the part of an image
-    /// file that is read; without `draws`, it is the middle.
+    /// Returns the values of image `i`, one plane of rows per channel. With `draws`, an image from a file is cropped at
+    /// random; without `draws`, it is cropped to its centre.
     pub(crate) fn pixels(
         &self,
         i: usize,
@@ -188,7 +189,7 @@ impl SeenImages {
         })
     }
 
-    /// Writes the normalised values of image `i`. `draws` determine the changes that `view` does not.
+    /// Writes the normalised values of image `i`. `draws` determine the changes that `view` does not determine.
     fn write(
         &self,
         i: usize,
@@ -244,14 +245,14 @@ pub struct ImageBatch {
     pub values: Vec<f32>,
     /// Channels, height and width.
     pub size: [usize; 3],
-    /// The images that these images were mixed with.
+    /// The other images in the mix, if these images were mixed with others.
     pub mixed: Option<Mixed>,
 }
 
-/// The images that the images of a batch were mixed with.
+/// The other images with which the images of a batch were mixed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixed {
-    /// Their targets, \[batch\].
+    /// The targets of the other images, \[batch\].
     pub others: Vec<u32>,
     /// The share of an image's own target, λ. The other target has 1 − λ.
     pub share: f64,

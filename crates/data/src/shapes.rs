@@ -1,16 +1,16 @@
-//! Generated images of shapes, to try image models without a data set.
+//! Generates images of shapes, to try image models without a data set.
 
 use serde::{Deserialize, Serialize};
 
 use crate::random::RandomNumbers;
 use crate::{Cifar, DataError, Images};
 
-/// The classes.
+/// The names of the classes.
 pub(crate) const NAMES: [&str; 4] = ["disc", "square", "triangle", "cross"];
 
-/// Maximum number of values of all images together.
+/// Maximum number of values of all training images together.
 const MOST_VALUES: usize = 1 << 26;
-/// Minimum number of images: one of each class.
+/// Minimum number of images: one for each class.
 const LEAST_IMAGES: usize = NAMES.len();
 
 /// Images with one bright shape on a dark background, at any position and in several sizes, with noise.
@@ -19,7 +19,7 @@ const LEAST_IMAGES: usize = NAMES.len();
 pub struct ShapesConfig {
     /// Number of training images. There are a quarter as many validation images.
     pub images: usize,
-    /// Height and width.
+    /// Height and width of an image, in pixels.
     pub size: usize,
     /// Maximum noise that is added to or subtracted from a value between 0 and 255.
     pub noise: u8,

@@ -124,7 +124,8 @@ impl Shard {
     ///
     /// # Errors
     ///
-    /// Returns [`DataError::BadShard`] if the file is not exactly as [`write_shard`] wrote it, and I/O errors.
+    /// Returns [`DataError::BadShard`] if the file is not exactly as [`write_shard`] wrote it, and the errors of
+    /// [`check_is_file`](crate::check_is_file).
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let bad = |problem: String| DataError::BadShard {
             path: path.to_path_buf(),
@@ -151,7 +152,7 @@ impl Shard {
     }
 
     /// Returns the checksum of the file, and an error if an id is outside the vocabulary. Reads the file instead of the
-    /// map, whose pages would count as memory of this process.
+    /// memory map, because the pages of a map would count as memory of this process.
     fn verify(&self, file: &mut File) -> io::Result<([u8; 32], Result<(), String>)> {
         let mut checksum = blake3::Hasher::new();
         let mut header = [0; HEADER];
@@ -187,7 +188,7 @@ impl Shard {
         self.len == 0
     }
 
-    /// Returns the number of token ids in the vocabulary. All ids are below it.
+    /// Returns the number of token ids in the vocabulary. All ids are below this number.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }

@@ -3,8 +3,8 @@
 use crate::tokenizer::Kind;
 use crate::{DataError, Tokenizer};
 
-/// Maximum number of ids that are held back. Without this limit, the time per id would grow for a model that writes no
-/// text.
+/// Maximum number of ids that are held back. Without this limit, the time per id would grow for a model that never
+/// completes a character.
 const MOST_HELD: usize = 16;
 
 /// Turns ids into text as they arrive. Joined together, the returned pieces are the result of [`Tokenizer::decode`] for
@@ -15,7 +15,7 @@ pub struct StreamDecoder {
     /// The ids of the context, followed by the ids whose text is held back.
     ids: Vec<u32>,
     /// Number of ids at the beginning of `ids` that are already decoded. They are kept because the text of a token
-    /// depends on the one before it: a first token may lose its space.
+    /// depends on the token before it: the first token of a text may lose its space.
     context: usize,
 }
 
@@ -33,7 +33,7 @@ impl StreamDecoder {
     ///
     /// # Errors
     ///
-    /// Returns [`DataError::UnknownId`] for an id outside the vocabulary. The id is then ignored.
+    /// Returns the errors of [`Tokenizer::decode`]. An id outside the vocabulary is ignored after its error.
     pub fn push(&mut self, id: u32) -> Result<String, DataError> {
         self.tokenizer.check(id)?;
         if id as usize >= self.tokenizer.kind().tokens() {
@@ -56,7 +56,7 @@ impl StreamDecoder {
         }
     }
 
-    /// Returns the number of ids whose text no later id changes. `all` is the text of all ids.
+    /// Returns the number of ids whose text no later id can change. `all` is the text of all ids.
     fn end_of_definite(&self, all: &str) -> Result<usize, DataError> {
         // An incomplete character has at most three bytes.
         for end in (self.context + 1..self.ids.len() - 2).rev() {
@@ -76,7 +76,8 @@ impl StreamDecoder {
         self.release(self.ids.len())
     }
 
-    /// Returns the text of the first `end` ids, without the text of the context. These ids become the next context.
+    /// Returns the text of the first `end` ids, without the text of the context. The ids of the returned text become
+    /// the next context.
     fn release(&mut self, end: usize) -> Result<String, DataError> {
         let before = self
             .tokenizer

@@ -1,13 +1,12 @@
 //! A synthetic language whose entropy rate is known exactly.
 //!
-//! A sentence says what someone does somewhere, as in
-//! `downtown some quiet drivers call one busy tailor .`. Its first word sets the topic, and the
-//! determiner may set the number. Noun and verb agree with both, across any number of adjectives.
-//! So the next word depends on words several positions back, which a bigram model cannot see.
+//! A sentence says what someone does somewhere, as in `downtown some quiet drivers call one busy tailor .`. Its first
+//! word sets the topic, and the determiner may set the number. Noun and verb agree with both, across up to two
+//! adjectives. The next word therefore depends on words several positions back, which a bigram model cannot see.
 //!
-//! Every prefix determines the state of the grammar. The language is therefore a *unifilar*
-//! source: its entropy rate is the mean over states of the entropy of the next word (Shannon,
-//! "A mathematical theory of communication", 1948, section 7).
+//! Every prefix determines the state of the grammar. The language is therefore a *unifilar* source: its entropy rate is
+//! the entropy of the next word, averaged over the states (Shannon, "A mathematical theory of communication", 1948,
+//! section 7).
 
 use std::collections::BTreeMap;
 
@@ -29,8 +28,9 @@ pub struct SyntheticConfig {
     pub tokens: usize,
     /// Seed of the sample.
     pub seed: u64,
-    /// Number of token ids, at least 56, the number of words. The other ids never occur, but a model has weights for
-    /// them. So a model can be planned and timed at the size of a real vocabulary. `None` means one id for each word.
+    /// Number of token ids; at least 56, the number of words. Ids without a word never occur, but a model has weights
+    /// for them. A model can thus be planned and timed with a vocabulary of realistic size. `None` means one id for
+    /// each word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vocab_size: Option<usize>,
 }
@@ -55,12 +55,12 @@ impl SyntheticConfig {
 /// Maximum number of tokens. They are held in memory.
 pub const MOST_TOKENS: usize = 1 << 30;
 
-/// The exact lowest losses of three kinds of model, in nats per token.
+/// The exact lowest possible losses of three kinds of model, in nats per token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entropy {
     /// For a model that sees all earlier tokens: the entropy rate of the source.
     pub rate: f64,
-    /// For a model that sees one earlier token.
+    /// For a model that sees only the previous token.
     pub bigram: f64,
     /// For a model that sees no earlier token.
     pub unigram: f64,
@@ -90,8 +90,8 @@ pub fn sample(config: &SyntheticConfig) -> Vec<u32> {
 
 /// Computes the exact entropies of the language.
 ///
-/// Every sentence starts from the opening and has at most eleven words. So the expected visits to
-/// every state in one sentence are a finite sum, and their shares are the stationary distribution.
+/// Every sentence starts in the opening state and has at most eleven words. The expected number of visits to each state
+/// in one sentence is therefore a finite sum. The share of each state in the visits is its stationary probability.
 pub fn entropy() -> Entropy {
     let mut visits: BTreeMap<State, f64> = BTreeMap::new();
     // The expected number of times per sentence that each word leads into each state.
@@ -201,7 +201,7 @@ mod tests {
             surprise.push(-p.ln());
             state = *after;
         }
-        // Surprises within a sentence are correlated, so the error is estimated from blocks.
+        // Surprisals within a sentence are correlated, so the error is estimated from blocks.
         let blocks: Vec<f64> = surprise
             .chunks(1000)
             .map(|c| c.iter().sum::<f64>() / c.len() as f64)

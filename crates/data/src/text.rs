@@ -1,4 +1,4 @@
-//! Reads documents from files and directories, in pieces of bounded size.
+//! Reads documents from files and directories, piece by piece.
 
 mod compression;
 mod json;
@@ -16,30 +16,33 @@ use compression::Compression;
 use listing::Listing;
 pub(crate) use pieces::{Piece, Pieces};
 
-/// The endings of the text files in a directory. Each may be followed by `.gz` or `.zst`, except `.parquet`, which has
-/// its own compression.
+/// The extensions of the text files in a directory. Each may be followed by `.gz` or `.zst`, except `.parquet`, because
+/// Parquet has its own compression.
 const ENDINGS: [&str; 4] = ["txt", "md", "jsonl", "parquet"];
 
 /// Reads the documents at `path`.
 ///
-/// - A `.jsonl` file has one document per line: the string `text_field` of a JSON object. Blank
-///   lines are skipped.
+/// - A `.jsonl` file has one document per line: the string in the field `text_field` of a JSON object. Blank lines are
+///   skipped.
 /// - A `.parquet` file has one document per row: the text in the column `text_field`. Needs the cargo feature
 ///   `parquet`.
 /// - Any other file is one document.
 /// - A file whose name ends with `.gz` or `.zst` is decompressed.
-/// - An address on the Hugging Face hub, `hf://…`, is a file or directory in the hub's cache. Needs the cargo
+/// - An address on the Hugging Face hub, `hf://…`, names a file or directory in the hub's cache. Needs the cargo
 ///   feature `hub`.
-/// - A directory has the documents of all `.txt`, `.md`, `.jsonl` and `.parquet` files in it and in its subdirectories,
-///   compressed or not, sorted by path. Names that begin with a dot, and directories that the zoo wrote, such
-///   as runs, are ignored. A symbolic link in it to a text, to a directory, or to nothing is an error.
+/// - A directory has the documents of all `.txt`, `.md`, `.jsonl` and `.parquet` files in it and in its subdirectories.
+///   The files may be compressed, and are sorted by path. Names that begin with a dot, and directories that the zoo
+///   wrote, such as runs, are ignored. A symbolic link with one of these extensions or to a directory is an error, and
+///   so is a dangling link.
 ///
 /// A byte order mark at the beginning of a file is not part of the text.
 ///
 /// # Errors
 ///
-/// Returns [`DataError::Empty`] if there is no text at all, an error for a file that is not UTF-8, not JSON or damaged,
-/// and I/O errors.
+/// Returns [`DataError::Empty`] if there is no text at all. Returns an error for a file that is not UTF-8, for a line
+/// or row without text in `text_field`, for a damaged file, for a file in an unsupported format, and if `path` is a
+/// directory that the zoo wrote. Also returns I/O errors, and [`DataError::MissingFeature`] without a cargo feature
+/// that is needed.
 pub fn read_documents(path: &Path, text_field: &str) -> Result<Vec<String>, DataError> {
     let mut documents: Vec<String> = Vec::new();
     for piece in Pieces::open(&[path], text_field)? {
@@ -55,12 +58,12 @@ pub fn read_documents(path: &Path, text_field: &str) -> Result<Vec<String>, Data
     }
 }
 
-/// Whether the name of a file has the ending of a text.
+/// Whether a file name has the extension of a text.
 pub(crate) fn is_text_file(path: &Path) -> bool {
     ENDINGS.contains(&Compression::of(path).0.as_str())
 }
 
-/// Lists the files at `path`, in order, and the files of a directory that are left out.
+/// Lists the text files at `path`, in order. For a directory, also lists the files that are left out.
 fn files_at(path: &Path) -> Result<Listing, DataError> {
     let of_files = |texts| Listing {
         texts,
@@ -84,7 +87,8 @@ pub(crate) fn texts_at(path: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(files_at(path)?.texts)
 }
 
-/// Returns one line for the user about a file of another format, which is read as one text, including its markup.
+/// Returns one line for the user about a CSV, JSON, HTML or XML file. Such a file is read as one text, including its
+/// separators or tags.
 fn marked_up(path: &Path) -> Option<String> {
     let ending = Compression::of(path).0;
     let marks = match ending.as_str() {
@@ -98,12 +102,12 @@ fn marked_up(path: &Path) -> Option<String> {
     ))
 }
 
-/// Returns one line for the user, if there is need for one. It names files that are left out of the directories among
-/// `paths`, and files of other formats.
+/// Returns one line for the user about files and directories that were left out of the directories among `paths`, and
+/// about CSV, JSON, HTML and XML files among `paths`. Returns `None` if there are none of these.
 ///
 /// # Errors
 ///
-/// Returns an error if a path cannot be read.
+/// Returns an error if the files cannot be listed.
 pub(crate) fn notes(paths: &[impl AsRef<Path>]) -> Result<Option<String>, DataError> {
     let mut notes = Vec::new();
     for path in paths {
@@ -181,7 +185,7 @@ mod tests {
             let error = read_documents(dir.path(), "text").unwrap_err();
             assert!(matches!(&error, DataError::Linked { path } if path.ends_with(link)));
         }
-        // Links to other files do not matter.
+        // Links without the extension of a text are skipped.
         let dir = folder(&[("a.txt", b"text")]);
         let file = outside.path().join("secret.txt");
         std::os::unix::fs::symlink(file, dir.path().join("b.rs")).unwrap();
@@ -191,7 +195,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn a_link_to_nothing_is_called_one_and_its_target_is_named() {
-        // A link without the ending of a text may have led to a directory of texts.
+        // A dangling link without the extension of a text may have led to a directory of texts.
         for link in ["b.txt", "books", "d/c.jsonl.gz"] {
             let dir = folder(&[("a.txt", b"text"), ("d/a.md", b"text")]);
             let path = dir.path().join(link);
@@ -209,7 +213,7 @@ mod tests {
                 assert!(error.contains("which does not exist; restore"), "{error}");
             }
         }
-        // Other kinds of links have errors of their own.
+        // A link loop has an error of its own.
         let dir = folder(&[]);
         std::os::unix::fs::symlink("a.txt", dir.path().join("a.txt")).unwrap();
         let error = read_documents(dir.path(), "text").unwrap_err().to_string();
@@ -305,7 +309,7 @@ mod tests {
     pub(super) fn zst(text: &[u8]) -> Vec<u8> {
         use std::io::Write;
         let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
-        // The program `zstd` does the same.
+        // The program `zstd` includes a checksum too.
         encoder.include_checksum(true).unwrap();
         encoder.write_all(text).unwrap();
         encoder.finish().unwrap()
@@ -315,7 +319,7 @@ mod tests {
     fn compressed_files_have_the_documents_of_plain_ones() {
         let text = "É ".repeat(1 << 20);
         let lines = "{\"text\": \"a\"}\n".repeat(1000);
-        // Several members or frames make one text.
+        // Several members or frames form one text.
         let twice = |compress: fn(&[u8]) -> Vec<u8>| {
             let (first, second) = text.as_bytes().split_at(77_777);
             [compress(first), compress(second)].concat()
@@ -372,7 +376,7 @@ mod tests {
 
     #[test]
     fn an_incomplete_character_at_the_end_is_an_error() {
-        // The character lies across the end of a piece of a mebibyte, or of the file.
+        // The character crosses the end of the first piece, which has one mebibyte, or the end of the file.
         let whole = ["x".repeat((1 << 20) - 1), "é".into()].concat();
         let dir = folder(&[
             ("a.txt", whole.as_bytes()),

@@ -1,4 +1,4 @@
-//! Tokenizes a text in segments, so that only one segment is in memory.
+//! Cuts a text into segments that are tokenized one after the other, so that only one segment is in memory at a time.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -9,10 +9,11 @@ use crate::progress::{OnProgress, Stage, report};
 use crate::text::{Piece, Pieces};
 use crate::{DataError, Tokenizer, TokenizerConfig, hf};
 
-/// Bytes of text in a segment. A byte may be a token, and a token takes four bytes in memory.
+/// Minimum bytes of text in a segment, except in the last segment of a part. A byte may be a token, and a token takes
+/// four bytes in memory.
 pub(crate) const SEGMENT: usize = if cfg!(test) { 1 << 12 } else { 1 << 25 };
 
-/// The longest stretch of text that is searched for a place to cut.
+/// Number of bytes after which [`Places::Nearly`] cuts a longer text in which it finds no better place.
 const FAR: usize = 1 << 18;
 
 /// A text that can be read several times.
@@ -31,7 +32,7 @@ pub(crate) enum Text {
 type Strings<'a> = Box<dyn Iterator<Item = Result<String, DataError>> + Send + 'a>;
 
 impl Text {
-    /// Returns the text in pieces of bounded size.
+    /// Returns the text in pieces. A text in memory is a single piece; files are read piece by piece.
     fn pieces(&self) -> Result<Strings<'_>, DataError> {
         Ok(match self {
             Self::Memory(text) => Box::new(std::iter::once(Ok(text.clone()))),
@@ -62,7 +63,7 @@ pub(crate) struct Survey {
     pub hash: String,
     /// Bytes of the text.
     pub bytes: usize,
-    /// The characters of the text, if they were asked for.
+    /// The distinct characters of the text, if the tokenizer needs them; otherwise empty.
     chars: BTreeSet<char>,
 }
 
@@ -107,7 +108,7 @@ pub(crate) enum Part {
     Valid,
 }
 
-/// Consecutive text of a part.
+/// A stretch of consecutive text in a part.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub part: Part,
@@ -123,9 +124,9 @@ pub(crate) enum Places {
     Characters,
     /// Before white space that follows another kind of character.
     Words,
-    /// As `Words`, but after any character in a long stretch without such a place.
+    /// Like `Words`, but after any character in a long stretch without such a place.
     Nearly,
-    /// Only between the parts.
+    /// Only between training and validation.
     Nowhere,
 }
 
@@ -154,7 +155,7 @@ impl<'a> Segments<'a> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the text cannot be read.
+    /// Returns an error if the files of the text cannot be listed.
     pub fn of(
         text: &'a Text,
         split: usize,
@@ -276,17 +277,18 @@ impl Iterator for Segments<'_> {
     }
 }
 
-/// Returns the byte at which validation begins, before rounding up to a whole character.
+/// Returns the offset of the byte at which the validation part begins, before rounding up to a whole character.
 pub(crate) fn split(bytes: usize, valid_fraction: f64) -> usize {
     (bytes as f64 * (1.0 - valid_fraction)) as usize
 }
 
-/// Makes the tokenizer of `config`. A BPE is trained on the first `split` bytes of `text`.
+/// Makes the tokenizer of `config`. A BPE tokenizer is trained on the first `split` bytes of `text`, rounded up to a
+/// whole character.
 ///
 /// # Errors
 ///
-/// Returns an error for a missing or invalid file, and for a text that cannot be read. Returns [`DataError::Stopped`]
-/// if the user stops the work.
+/// Returns an error for a missing or invalid file, for a text that cannot be read, and for a training that fails.
+/// Returns [`DataError::Stopped`] if the user stops the work.
 pub(crate) fn tokenizer(
     config: &TokenizerConfig,
     text: &Text,
@@ -363,7 +365,7 @@ mod tests {
     #[test]
     fn segments_do_not_depend_on_the_pieces() {
         let directory = tempfile::tempdir().unwrap();
-        // Pieces of files have a mebibyte, and characters of up to four bytes lie across their ends.
+        // A piece of a file has one mebibyte, and characters of up to four bytes cross the ends of pieces.
         let text: String = (0..8000).map(|seed| random_text(seed, 200)).collect();
         assert!(text.len() > 2 << 20, "{}", text.len());
         let path = directory.path().join("text.txt");

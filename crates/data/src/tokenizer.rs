@@ -28,7 +28,7 @@ use crate::{DataError, StreamDecoder, files, hash, hub};
 pub enum TokenizerConfig {
     /// One token per byte of UTF-8: 256 ids.
     Bytes,
-    /// One token per character: the distinct characters of the corpus, sorted.
+    /// One token per character. The vocabulary is the sorted list of the distinct characters in the corpus.
     #[default]
     Chars,
     /// A byte-level BPE trained on the corpus. Any text can be encoded.
@@ -107,8 +107,9 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// Returns an error for a BPE vocabulary that is too small or too large, a missing or invalid file, or a character
-    /// tokenizer for empty texts.
+    /// Returns an error for a BPE vocabulary that is too small or too large, a BPE training that fails, a missing or
+    /// invalid file, or a character tokenizer for empty texts. Returns [`DataError::Stopped`] if the user stops the
+    /// process.
     pub fn train(config: &TokenizerConfig, texts: &[&str]) -> Result<Self, DataError> {
         config.validate()?;
         let kind = match config {
@@ -151,11 +152,12 @@ impl Tokenizer {
         }
     }
 
-    /// Makes the tokenizer of a Hugging Face `tokenizer.json` with this content. `origin` describes it in errors.
+    /// Makes the tokenizer of a Hugging Face `tokenizer.json` with this content. `origin` names the file in errors.
     ///
     /// # Errors
     ///
-    /// Returns [`DataError::Tokenizer`] for any other content.
+    /// Returns [`DataError::Tokenizer`] if the content is not a supported `tokenizer.json`, and [`DataError::Stopped`]
+    /// if the user stops the process.
     pub fn from_hf_json(json: String, origin: &str) -> Result<Self, DataError> {
         Ok(Self::of(Kind::Hf(Hf::from_json(json, origin)?.into())))
     }
@@ -207,11 +209,11 @@ impl Tokenizer {
     }
 
     /// Returns the same tokenizer with `vocab_size` ids. The new ids at the end have no token, as in models whose
-    /// tables have more rows than tokens.
+    /// embedding table has more rows than the tokenizer has tokens.
     ///
     /// # Errors
     ///
-    /// Returns an error if the tokenizer has more ids, or `vocab_size` is above 1,048,576.
+    /// Returns an error if the tokenizer has more than `vocab_size` ids, or if `vocab_size` is above 1,048,576.
     pub fn padded(self, vocab_size: usize) -> Result<Self, DataError> {
         let most = *VOCAB_SIZES.end();
         if vocab_size < self.vocab_size || vocab_size > most {
@@ -224,8 +226,8 @@ impl Tokenizer {
         Ok(Self { vocab_size, ..self })
     }
 
-    /// Makes a tokenizer for texts that are words of `list` separated by white space. The id of a word is its index in
-    /// the list.
+    /// Makes a tokenizer for texts that consist of words of `list`, separated by white space. The id of a word is its
+    /// index in the list.
     ///
     /// # Errors
     ///
@@ -262,7 +264,8 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// Returns the first error of the pieces, and [`DataError::Stopped`] if the user stops the work.
+    /// Returns the first error of the pieces, [`DataError::Tokenizer`] if the training fails or would take more memory
+    /// than is available, and [`DataError::Stopped`] if the user stops the work.
     pub(crate) fn bpe(
         vocab_size: usize,
         pieces: impl Iterator<Item = Result<String, DataError>> + Send,
@@ -286,7 +289,7 @@ impl Tokenizer {
         Ok(Self::of(Kind::Chars(chars)))
     }
 
-    /// Returns the number of token ids. All ids are below it. Some may have no token.
+    /// Returns the number of token ids. All ids are below this number. Some ids may have no token.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }
@@ -300,9 +303,9 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// Returns [`DataError::UnknownSymbol`] for a character or word that is not in the vocabulary. Also returns an
-    /// error if a regular expression of a `tokenizer.json` takes longer than 10 seconds plus 20 microseconds for each
-    /// byte of `text`.
+    /// Returns [`DataError::UnknownSymbol`] for a character or word that is not in the vocabulary. With a
+    /// `tokenizer.json`, also returns an error if the text cannot be encoded, or if this takes longer than 10 seconds
+    /// plus 20 microseconds for each byte of `text`.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let bytes = u32::try_from(text.len()).unwrap_or(u32::MAX);
         let (start, most) = (Instant::now(), PATIENCE + PER_BYTE * bytes);
@@ -319,12 +322,13 @@ impl Tokenizer {
         })
     }
 
-    /// Encodes like [`encode`](Self::encode), and reports the number of encoded bytes from time to time. An error of
-    /// `progress` ends the work.
+    /// Encodes like [`encode`](Self::encode), but without a time limit, and reports the number of encoded bytes from
+    /// time to time. An error of `progress` ends the work.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`encode`](Self::encode) and of `progress`.
+    /// Returns the errors of [`encode`](Self::encode), except the error of its time limit, and the errors of
+    /// `progress`.
     pub fn encode_with<'t>(
         &self,
         text: impl Into<Cow<'t, str>>,
@@ -362,7 +366,8 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// Returns [`DataError::UnknownId`] for an id outside the vocabulary.
+    /// Returns [`DataError::UnknownId`] for an id outside the vocabulary, and [`DataError::Tokenizer`] if the decoder
+    /// of a `tokenizer.json` fails.
     pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
         for &id in ids {
             self.check(id)?;
@@ -420,7 +425,7 @@ impl Tokenizer {
         self.vocab_size > self.kind.tokens()
     }
 
-    /// Returns the places where a text may be cut so that its parts have the tokens of the whole.
+    /// Returns the places where a text may be cut so that the tokens of its parts are the tokens of the whole text.
     pub(crate) fn places(&self) -> Places {
         match self.kind() {
             Kind::Bytes | Kind::Chars(_) => Places::Characters,
@@ -450,15 +455,15 @@ fn word_level(words: impl Iterator<Item = String>) -> Value {
         .zip(0..)
         .map(|(word, id)| (word, Value::from(id)))
         .collect();
-    // An unknown word is an error, because this token is not in the vocabulary.
+    // An unknown word is an error, because the token `<unknown>` is not in the vocabulary.
     json!({ "type": "WordLevel", "vocab": vocab, "unk_token": "<unknown>" })
 }
 
-/// Maximum time to encode a text without a report of progress: a constant plus a time per byte.
+/// Maximum time that [`Tokenizer::encode`] takes for a text: a constant plus a time per byte.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PER_BYTE: Duration = Duration::from_micros(20);
 
-/// Maximum number of words in a list. The longest lists have a word for each class of a directory of images.
+/// Maximum number of words in a list. The longest lists have a word for each class of an image directory.
 const MOST_WORDS: usize = 1 << 18;
 
 const FINGERPRINT: &str = "residual-zoo-data tokenizer fingerprint v1";

@@ -60,7 +60,7 @@ impl Shards {
 }
 
 impl Tokens {
-    /// Holds tokens in memory.
+    /// Makes a sequence of tokens in memory.
     pub fn from_vec(tokens: Vec<u32>) -> Self {
         Self(Store::Memory(tokens.into()))
     }
@@ -82,12 +82,13 @@ impl Tokens {
     ///
     /// # Errors
     ///
-    /// Returns [`DataError::UnknownId`] for the first other token.
+    /// Returns [`DataError::UnknownId`] for the first token that is `vocab_size` or above.
     pub fn check(&self, vocab_size: usize) -> Result<(), DataError> {
         let unknown = |id: &u32| *id as usize >= vocab_size;
         let found = match &self.0 {
             Store::Memory(tokens) => tokens.iter().copied().find(unknown),
-            // The tokens of a shard were verified when it was opened.
+            // A shard's tokens were verified against its own vocabulary when it was opened, so only shards with a
+            // larger vocabulary are checked.
             Store::Shards(shards) => shards
                 .list
                 .iter()
@@ -97,7 +98,8 @@ impl Tokens {
         found.map_or(Ok(()), |id| Err(DataError::UnknownId { id, vocab_size }))
     }
 
-    /// Returns the BLAKE3 hash of all tokens as 32-bit little-endian integers, as 64 hexadecimal digits.
+    /// Returns the BLAKE3 hash of all tokens, encoded as 32-bit little-endian integers. The hash has 64 hexadecimal
+    /// digits.
     pub fn blake3(&self) -> String {
         if let Store::Shards(shards) = &self.0
             && let Some(known) = &shards.blake3
@@ -125,7 +127,7 @@ impl Tokens {
     ///
     /// # Panics
     ///
-    /// Panics if there are not enough tokens.
+    /// Panics if there are fewer than `start + len` tokens.
     pub fn read(&self, start: usize, len: usize, out: &mut Vec<u32>) {
         let range = start..start.saturating_add(len);
         match &self.0 {
@@ -136,7 +138,8 @@ impl Tokens {
 }
 
 impl Tokens {
-    /// Joins the tokens of consecutive shards. `blake3` is their [`blake3`](Self::blake3), if known.
+    /// Joins the tokens of consecutive shards. `blake3` is the hash that [`blake3`](Self::blake3) returns for them, if
+    /// known.
     pub(crate) fn of_shards(shards: Vec<Shard>, blake3: Option<String>) -> Self {
         Self(Store::Shards(Arc::new(Shards::new(shards, blake3))))
     }

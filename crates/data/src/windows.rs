@@ -10,7 +10,7 @@ use crate::{DataError, ImageBatch, Tokens};
 pub struct Window {
     /// The tokens: \[time\].
     pub input: Vec<u32>,
-    /// The tokens shifted by one position: \[time\].
+    /// The token that follows each input token: \[time\].
     pub target: Vec<u32>,
 }
 
@@ -19,7 +19,7 @@ pub struct Window {
 pub struct Batch {
     /// The tokens, one sequence after the other: \[batch · time\]. Empty if the batch has images.
     pub inputs: Vec<u32>,
-    /// The images, for models that read images. Each is one position.
+    /// The images, for models that read images. Each image is one position.
     pub images: Option<ImageBatch>,
     /// The targets of the last `scored` positions of each sequence: \[batch · scored\]. The target
     /// of a position in a window is the token that follows it.
@@ -28,7 +28,7 @@ pub struct Batch {
     pub batch: usize,
     /// Length of a sequence.
     pub time: usize,
-    /// Number of last positions with a target in each sequence; all positions of a window.
+    /// Number of last positions with a target in each sequence. In a window, every position has one.
     pub scored: usize,
 }
 
@@ -69,8 +69,8 @@ impl Windows {
         self.time
     }
 
-    /// Returns micro-batch `micro` of step `step`: `batch` windows drawn uniformly and independently. So windows may
-    /// overlap and repeat.
+    /// Returns micro-batch `micro` of step `step`: `batch` windows drawn uniformly and independently. Windows may
+    /// therefore overlap and repeat.
     ///
     /// The draw depends only on `seed`, `step`, `micro` and the number of windows, and is the same on every machine. A
     /// resumed run therefore sees the same batches as an uninterrupted one, and every past batch can be reproduced. A
@@ -116,8 +116,8 @@ impl Windows {
     }
 }
 
-/// Returns `batches` lists of `batch` distinct positions below `len`, spaced evenly. There are fewer if `len` is too
-/// small (see [`Windows::even_batches`]).
+/// Returns `batches` lists of `batch` distinct positions below `len`, spaced evenly. There are fewer positions if `len`
+/// is too small (see [`Windows::even_batches`]).
 pub(crate) fn even_places(len: usize, batches: usize, batch: usize) -> Vec<Vec<usize>> {
     let mut count = batches.saturating_mul(batch).min(len);
     if count == 0 {

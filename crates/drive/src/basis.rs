@@ -1,4 +1,4 @@
-//! The vocabulary for which parameters and FLOPs are counted.
+//! Finds the vocabulary for which parameters and FLOPs are counted.
 
 use std::fmt;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use residual_zoo_train::Interrupter;
 use crate::open_corpus;
 
 /// The vocabulary for which parameters and FLOPs are counted. Every command that prints such counts gets the vocabulary
-/// here.
+/// from a `Basis`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Basis {
     /// The vocabulary.
@@ -28,7 +28,7 @@ pub struct Basis {
 pub type Opened = (Basis, Option<Rc<Corpus>>);
 
 impl Basis {
-    /// The vocabulary of opened data.
+    /// Makes the basis of opened data.
     pub fn of_corpus(corpus: &Corpus) -> Self {
         Self {
             train_tokens: corpus.train.tokens(),
@@ -45,8 +45,8 @@ impl Basis {
         }
     }
 
-    /// Finds the vocabulary of the data of a config. Downloads nothing, and tokenizes at most [`MOST_BYTES`] of text.
-    /// For other data, the vocabulary follows from the config or is assumed.
+    /// Finds the vocabulary of a config's data. Downloads nothing, and tokenizes at most [`MOST_BYTES`] of text. For
+    /// data that need more, the vocabulary follows from the config or is assumed.
     ///
     /// # Errors
     ///
@@ -66,8 +66,9 @@ impl Basis {
         Ok((Self::unopened(data, known)?, None))
     }
 
-    /// Opens the data of a config if they are on this machine, whatever their size. Returns their vocabulary and the
-    /// data. Downloads nothing. Without the data, the vocabulary is the result of [`of_config`](Self::of_config).
+    /// Opens the data of a config, whatever their size, if they and their tokenizer are on this machine. Returns the
+    /// data and their vocabulary. Downloads nothing. If the data are not opened, the vocabulary is the result of
+    /// [`of_config`](Self::of_config).
     ///
     /// # Errors
     ///
@@ -78,7 +79,7 @@ impl Basis {
     ) -> Result<(Self, Option<Corpus>), DataError> {
         data.validate()?;
         let known = data.known_vocab_size()?;
-        // The zoo downloads no images. Opening them gives the best error if they are missing.
+        // Images are never downloaded, and opening missing images gives the clearest error.
         let is_here = matches!(data.source, Source::Cifar10(_) | Source::Images(_))
             || data.bytes_at_hand()?.is_some();
         if is_here && !lacks_tokenizer(data, known) {
@@ -88,7 +89,7 @@ impl Basis {
         Ok((Self::unopened(data, known)?, None))
     }
 
-    /// The vocabulary of data that are not opened: the known number of ids, or an assumed one.
+    /// Makes the basis of data that are not opened, from the known number of ids or an assumed number.
     fn unopened(data: &DataConfig, known: Option<usize>) -> Result<Self, DataError> {
         if let Some(size) = data.image() {
             let classes = data.outputs(0);
@@ -104,7 +105,7 @@ impl Basis {
         })
     }
 
-    /// Finds the vocabulary of the data of each run, with the data if they were opened. Equal data are opened once.
+    /// Finds the vocabulary of each run's data. Returns the data too if they were opened. Equal data are opened once.
     ///
     /// # Errors
     ///
@@ -121,18 +122,19 @@ impl Basis {
         Ok(found)
     }
 
-    /// Number of passes over the training data in `tokens` tokens; `None` if the number of training tokens is unknown.
+    /// Returns the number of passes that `tokens` tokens make over the training data; `None` if the number of training
+    /// tokens is unknown.
     pub fn passes(&self, tokens: f64) -> Option<f64> {
         Some(tokens / self.train_tokens? as f64)
     }
 
-    /// The size for a table; `~` marks an assumed size, as in `~50304`.
+    /// Returns the size for a table; `~` marks an assumed size, as in `~50304`.
     pub fn shown(&self) -> String {
         let sign = if self.assumed.is_some() { "~" } else { "" };
         format!("{sign}{}", self.size())
     }
 
-    /// The size: the number of token ids, or of classes for images.
+    /// Returns the size: the number of token ids, or of classes for images.
     pub fn size(&self) -> usize {
         match self.vocabulary.image() {
             Some(_) => self.vocabulary.outputs,
@@ -167,8 +169,8 @@ pub fn basis_notes<'a>(runs: impl IntoIterator<Item = (&'a str, &'a Basis)>) -> 
     notes
 }
 
-/// Shows a vocabulary such as `56 token ids`, `~50304 token ids` if it is assumed, or `3 × 32 × 32 images in 10
-/// classes`.
+/// Shows a vocabulary, such as `56 token ids` or `3 × 32 × 32 images in 10 classes`. A `~` marks an assumed size, as in
+/// `~50304 token ids`.
 impl fmt::Display for Basis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Vocabulary { outputs, .. } = self.vocabulary;
@@ -202,12 +204,12 @@ fn is_small(data: &DataConfig) -> Result<bool, DataError> {
     })
 }
 
-/// Whether the tokenizer of data is a file that is not on this machine.
+/// Whether the tokenizer is a file that is not on this machine.
 fn lacks_tokenizer(data: &DataConfig, known: Option<usize>) -> bool {
     known.is_none() && matches!(data.tokenizer, TokenizerConfig::File(_))
 }
 
-/// Says why data were not opened: a missing tokenizer, or a large or missing text.
+/// Says why data were not opened: a missing tokenizer, or a text that is large, missing or not readable by this build.
 ///
 /// # Errors
 ///

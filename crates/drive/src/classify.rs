@@ -1,4 +1,4 @@
-//! Classification of a run's validation images: accuracies, the confusion matrix, and misclassified images.
+//! Classifies a run's validation images: accuracies, the confusion matrix, and misclassified images.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,6 @@ use residual_zoo_backend::OnBackend;
 use residual_zoo_core::{ConfigError, LanguageModel as _, ModelConfig};
 use residual_zoo_data::{Corpus, Examples};
 use residual_zoo_report::{Cell, Column, Picture, Report, Section, Table, Tone};
-use residual_zoo_runs::checkpoint::Newest;
 use residual_zoo_runs::{Error as RunError, Run, disk};
 use residual_zoo_system::console::{Status, warn};
 use residual_zoo_system::counted;
@@ -54,7 +53,8 @@ pub struct Found {
 }
 
 impl Found {
-    /// Ranks the classes by their log-probabilities. Among equal ones, the first counts as likelier.
+    /// Ranks the classes by their log-probabilities. Among classes with equal probabilities, the first class counts as
+    /// likelier.
     fn of(class: usize, log_p: &[f32]) -> Self {
         let own = log_p[class];
         let likelier =
@@ -85,8 +85,9 @@ impl Found {
 ///
 /// # Errors
 ///
-/// Returns an error if the images have other classes or another size than the training images, or if a file cannot be
-/// read or written. Returns [`residual_zoo_evaluate::Error::Stopped`] on a stop.
+/// Returns an error if the images have other classes or another size than the training images, if the run was not
+/// trained on images, or if a probability is not finite. Also returns an error if the backend cannot be used, or if a
+/// file cannot be read or written. Returns [`residual_zoo_evaluate::Error::Stopped`] on a stop.
 pub fn classify<C: ModelConfig>(
     run: &Run<C>,
     corpus: &Corpus,
@@ -98,16 +99,14 @@ pub fn classify<C: ModelConfig>(
         let problem = "has other classes than the run's training images; give images of the same classes with `--data`";
         return Err(ConfigError::new("data.source", problem).into());
     }
-    // Fails before the work rather than after it.
+    // The directory is created first, so that a failure comes before the work.
     disk::create_directories(directory)?;
     run.config.validate(residual_zoo_runs::vocabulary(corpus))?;
-    let Newest {
-        path: checkpoint,
-        passed_over,
-    } = run.checkpoint()?;
-    for (_, error) in &passed_over {
-        warn(&format!("passed over: {error}"));
+    let newest = run.checkpoint()?;
+    for note in newest.notes() {
+        warn(&note);
     }
+    let checkpoint = newest.path;
     let task = Classify {
         run,
         corpus,
@@ -156,7 +155,7 @@ pub fn classify<C: ModelConfig>(
     Ok(classified)
 }
 
-/// The names of the classes.
+/// Returns the names of the classes.
 fn classes<C: ModelConfig>(corpus: &Corpus, run: &Run<C>) -> Result<Vec<String>, Error> {
     let count = run.vocabulary().outputs;
     let name = |class: usize| match &corpus.valid {
@@ -206,13 +205,13 @@ impl<C: ModelConfig> Classify<'_, C> {
     }
 }
 
-/// Maximum number of classes of a confusion matrix. With more classes, the most frequent confusions are listed.
+/// Maximum number of classes of a confusion matrix. With more classes, the most frequent confusions are listed instead.
 const MATRIX: usize = 20;
 /// Maximum number of images, and of confusions, that are shown.
 const SHOWN: usize = 24;
 
 impl Classified {
-    /// Number of images of class i whose likeliest class is j, at `[i][j]`.
+    /// Returns the number of images of class i whose likeliest class is j, at `[i][j]`.
     pub fn confusion(&self) -> Vec<Vec<usize>> {
         let count = self.classes.len();
         let mut confusion = vec![vec![0; count]; count];
@@ -222,8 +221,8 @@ impl Classified {
         confusion
     }
 
-    /// The 95 % confidence interval of a share of the images, by Wilson's formula. It stays between 0 and 1, and is not
-    /// empty if all images or none are right.
+    /// Returns the 95 % confidence interval of a share of the images, by Wilson's formula. The interval stays between 0
+    /// and 1, and does not shrink to a point if all images or none are right.
     pub fn interval(&self, share: f64) -> [f64; 2] {
         const Z: f64 = 1.96;
         let n = self.found.len() as f64;
@@ -264,7 +263,7 @@ impl Classified {
         })
     }
 
-    /// The confusion matrix, with a row for each true class and a column for each likeliest class.
+    /// Returns the confusion matrix, with a row for each true class and a column for each likeliest class.
     fn matrix(&self) -> Table {
         let mut columns = vec![Column::text("class")];
         columns.extend(self.classes.iter().map(|name| Column::number(name, "")));
@@ -300,7 +299,7 @@ impl Classified {
         }
     }
 
-    /// The most frequent confusions.
+    /// Returns the most frequent confusions.
     fn confusions(&self) -> Table {
         let confusion = self.confusion();
         let mut pairs: Vec<(usize, usize, usize)> = Vec::new();
@@ -340,7 +339,7 @@ impl Classified {
         }
     }
 
-    /// The misclassified images with the highest probabilities; `None` if there are none.
+    /// Returns the misclassified images with the highest predicted probabilities; `None` if there are none.
     fn mistakes(&self, images: &Examples) -> Result<Option<Section>, Error> {
         let mut wrong: Vec<(usize, &Found)> = self.found.iter().enumerate().collect();
         wrong.retain(|(_, found)| !found.is_right());

@@ -41,7 +41,8 @@ fn prepare(
     Ok(corpus)
 }
 
-/// The preparation in progress: the stage, the bytes done, all bytes, and when the stage began.
+/// The preparation in progress: the stage, the bytes done (or images, while they are checked), the number of all bytes
+/// (or images), and the time at which the stage began.
 type Preparing = Option<(Stage, u64, u64, Instant)>;
 
 /// Fetches the model at `path`, which may be an address on the hub, and returns its directory; see

@@ -10,9 +10,9 @@ use residual_zoo_train::{DeviceBatch, Interrupter, upload};
 
 use crate::{Error, Place};
 
-/// The default number of positions, and the maximum of a pass. Both are rounded up to whole sequences.
+/// The default number of positions, and the maximum number per pass. Both are rounded up to whole sequences.
 const POSITIONS: usize = 1024;
-/// The default number of images, and the maximum of a pass.
+/// The default number of images, and the maximum number per pass.
 const IMAGES: usize = 16;
 
 /// The depth maps of a run.
@@ -29,8 +29,8 @@ pub struct Depths {
 ///
 /// # Errors
 ///
-/// Returns an error if the data have other tokens or images than the run, if a file cannot be read, or if the model
-/// has no depth map. Returns [`Error::Stopped`] on a stop.
+/// Returns an error if the data have other tokens or images than the run, or if the model has no depth map. Also
+/// returns an error if the backend cannot be used or a file cannot be read. Returns [`Error::Stopped`] on a stop.
 pub fn depth<C: ModelConfig>(
     run: &Run<C>,
     corpus: &Corpus,
@@ -43,8 +43,8 @@ pub fn depth<C: ModelConfig>(
         return Err(ConfigError::new("data.source", problem).into());
     }
     run.config.validate(residual_zoo_runs::vocabulary(corpus))?;
-    for (_, error) in run.checkpoint()?.passed_over {
-        warn(&format!("passed over: {error}"));
+    for note in run.checkpoint()?.notes() {
+        warn(&note);
     }
     place.into().run(Depth {
         run,
@@ -76,7 +76,7 @@ impl<C: ModelConfig> Depth<'_, C> {
             problem,
         };
         let time = self.run.config.time();
-        // All outputs of a pass are in memory.
+        // All outputs of a pass are in memory, so the number of sequences per pass is limited.
         let at_once = match self.corpus.valid.images(1) {
             Some(_) => IMAGES,
             None => POSITIONS.div_ceil(time),

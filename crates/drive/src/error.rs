@@ -45,7 +45,7 @@ impl Blame for Error {
 }
 
 impl Error {
-    /// Adds the file to an error of a field or an assignment. Other errors stay as they are.
+    /// Adds the file to an error about a field or an assignment. Other errors stay as they are.
     pub fn in_file(self, path: &Path) -> Self {
         match self {
             Self::Run(RunError::Config(error)) => error.in_file(path).into(),
@@ -62,7 +62,7 @@ impl Error {
         }
     }
 
-    /// Prefixes the path of the field with `outer` in an error of a field. Other errors stay as they are.
+    /// Prefixes the path of the field with `outer` in an error about a field. Other errors stay as they are.
     pub fn within(self, outer: &str) -> Self {
         match self {
             Self::Run(RunError::Config(error)) => error.within(outer).into(),
@@ -70,7 +70,7 @@ impl Error {
         }
     }
 
-    /// Returns the error of a run, if it is one.
+    /// Returns the error of a run inside this error, if there is one.
     pub fn of_run(&mut self) -> Option<&mut RunError> {
         match self {
             Self::Run(error)
@@ -80,7 +80,8 @@ impl Error {
         }
     }
 
-    /// Fails if the user has asked this process to end. Only estimates of memory call this, before anything is written.
+    /// Fails if the user has asked this process to end. Only memory estimates call this function, before anything is
+    /// written.
     pub(crate) fn unless_stopped() -> Result<(), Self> {
         match stop::is_asked() {
             true => Err(Self::Stopped(
@@ -90,7 +91,7 @@ impl Error {
         }
     }
 
-    /// The error of a command that the user stopped, and that continues when it is repeated.
+    /// Returns the error of a command that the user stopped. Repeating the command continues it.
     pub fn stopped() -> Self {
         Self::Stopped("to continue: repeat the command".into())
     }

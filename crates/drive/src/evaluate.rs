@@ -1,4 +1,4 @@
-//! The evaluation of a run on any backend.
+//! Evaluates a run on any backend.
 
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_backend::OnBackend;
@@ -11,7 +11,8 @@ use residual_zoo_train::Interrupter;
 
 use crate::{Error, Place};
 
-/// Evaluates `run` on `tasks` as [`residual_zoo_evaluate::evaluate`] does, and shows the progress. `stop` ends it.
+/// Evaluates `run` on `tasks` as [`residual_zoo_evaluate::evaluate`] does, and shows the progress. `stop` ends the
+/// evaluation.
 ///
 /// # Errors
 ///
@@ -23,8 +24,8 @@ pub fn evaluate<C: ModelConfig>(
     place: impl Into<Place>,
     stop: &Interrupter,
 ) -> Result<Vec<Results>, Error> {
-    for (_, error) in run.checkpoint()?.passed_over {
-        warn(&format!("passed over: {error}"));
+    for note in run.checkpoint()?.notes() {
+        warn(&note);
     }
     let task = Evaluate {
         run,

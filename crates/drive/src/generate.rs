@@ -1,4 +1,4 @@
-//! Text from a trained model.
+//! Generates text with a trained model.
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
@@ -18,7 +18,8 @@ use crate::{Error, Place};
 ///
 /// # Errors
 ///
-/// Returns an error if the checkpoint, a prompt or the backend cannot be used.
+/// Returns an error if the run is not on text, if the checkpoint, a prompt or the backend cannot be used, or if
+/// standard output cannot be written.
 pub fn generate<C: ModelConfig>(
     run: Run<C>,
     prompts: &[Option<&str>],
@@ -26,8 +27,8 @@ pub fn generate<C: ModelConfig>(
     sampling: Sampling,
     place: impl Into<Place>,
 ) -> Result<(), Error> {
-    for (_, error) in run.checkpoint()?.passed_over {
-        warn(&format!("passed over: {error}"));
+    for note in run.checkpoint()?.notes() {
+        warn(&note);
     }
     let place = place.into();
     let task = Generate {
@@ -87,7 +88,8 @@ impl<C: ModelConfig> OnBackend for Generate<'_, C> {
         };
         warn(&format!("{}{place}", run.describe(&checkpoint)));
         let mut out = std::io::stdout().lock();
-        // A model may generate control characters from its training data. A file gets them unchanged.
+        // A model may generate control characters. They are made harmless for a terminal, but a file gets them
+        // unchanged.
         let is_shown = out.is_terminal();
         for piece in pieces {
             let piece = piece?;

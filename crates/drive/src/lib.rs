@@ -1,11 +1,11 @@
 //! Drives a single run on the backend that is chosen when a program starts: training and timing, generation,
 //! evaluation, classification, depth maps, serving and merging.
 //!
-//! [`check_memory`] refuses a run that would not fit into memory, by sizes or by a [`Trial`] of smaller copies.
-//! [`open_corpus`] opens data and shows the progress. A [`Basis`] is the vocabulary for which parameters and FLOPs are
-//! counted.
+//! [`check_memory`] refuses a run that would not fit into memory, judged by the model's sizes or by a [`Trial`] of
+//! smaller copies. [`open_corpus`] opens data and shows the progress. A [`Basis`] is the vocabulary for which
+//! parameters and FLOPs are counted.
 //!
-//! All items are generic over the config of a model, so other projects can drive runs of their own zoo.
+//! All items are generic over the model config, so other projects can drive runs of their own zoo.
 
 #![forbid(unsafe_code)]
 

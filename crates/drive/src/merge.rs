@@ -1,11 +1,10 @@
-//! Two runs merged into one.
+//! Merges two runs into one.
 
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use residual_zoo_backend::{BackendKind, OnBackend};
 use residual_zoo_core::{ConfigError, ModelConfig, Tensors, params};
-use residual_zoo_runs::checkpoint::Newest;
 use residual_zoo_runs::run_dir::{RunDir, Start};
 use residual_zoo_runs::{Error as RunError, Run, checkpoint, run_dir};
 use residual_zoo_system::console::warn;
@@ -18,8 +17,8 @@ use crate::Error;
 ///
 /// # Errors
 ///
-/// Returns an error if the runs cannot be read, have different tokenizers or cannot be merged, or if the directory is
-/// taken. Also returns I/O errors.
+/// Returns an error if the runs cannot be read, have different tokenizers or cannot be merged, if the directory is
+/// taken, or if the backend cannot be used. Also returns I/O errors.
 pub fn merge<C: ModelConfig>(
     (a, b): (&Path, &Path),
     directory: &Path,
@@ -109,10 +108,11 @@ fn weights<B: Backend, C: ModelConfig>(
     run: &Run<C>,
     device: &B::Device,
 ) -> Result<(PathBuf, Tensors), Error> {
-    let Newest { path, passed_over } = run.checkpoint()?;
-    for (_, error) in &passed_over {
-        warn(&format!("passed over: {error}"));
+    let newest = run.checkpoint()?;
+    for note in newest.notes() {
+        warn(&note);
     }
+    let path = newest.path;
     let model = run.model_at::<B>(&path, device)?;
     Ok((path, params::export::<B, _>(&model)))
 }

@@ -8,7 +8,7 @@ use residual_zoo_core::{ConfigError, Precision};
 
 use crate::{Error, usual_precision};
 
-/// Backend, GPU and precision of a trained model that generates, is evaluated or is served.
+/// Backend, GPU and precision with which a trained model computes.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// The backend.
@@ -31,7 +31,7 @@ impl From<(BackendKind, Option<usize>)> for Place {
 }
 
 impl Place {
-    /// The precision in which the model computes.
+    /// Returns the precision in which the model computes.
     pub fn precision(self) -> Precision {
         self.precision.unwrap_or(usual_precision(self.kind))
     }
@@ -47,8 +47,8 @@ impl Place {
     }
 }
 
-/// Writes a suffix for the name of a model or a backend, such as `, GPU 0, bf16`. The device is named where a backend
-/// has several, and the precision if it is not f32.
+/// Writes a suffix for the name of a model or a backend, such as `, GPU 0, bf16`. The suffix names a chosen GPU, or the
+/// CPU as LibTorch's device, and the precision if it is not f32.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.gpu {

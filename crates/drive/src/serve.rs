@@ -1,4 +1,4 @@
-//! Serving a run on any backend.
+//! Serves a run on any backend.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,13 +13,13 @@ use residual_zoo_train::Interrupter;
 
 use crate::{Error, Place};
 
-/// Serves the chosen checkpoint of `run` as [`residual_zoo_serve::serve`] does, until `stop`. Calls `ready` with the
-/// address and the checkpoint once the model is loaded.
+/// Serves the chosen checkpoint of `run` as [`residual_zoo_serve::serve`] does, until `stop` is set. Calls `ready` with
+/// the address and the checkpoint once the model is loaded.
 ///
 /// # Errors
 ///
-/// Returns the errors of [`residual_zoo_serve::serve`], and an error if the run is not on text or the backend cannot be
-/// used.
+/// Returns the errors of [`residual_zoo_serve::serve`], and an error if the run is not on text or if the backend cannot
+/// be used.
 pub fn serve<C: ModelConfig>(
     run: &Run<C>,
     options: &Options,
@@ -29,8 +29,8 @@ pub fn serve<C: ModelConfig>(
 ) -> Result<(), Error> {
     run.must_be_text()?;
     let bound = Bound::new(options)?;
-    for (_, error) in run.checkpoint()?.passed_over {
-        warn(&format!("passed over: {error}"));
+    for note in run.checkpoint()?.notes() {
+        warn(&note);
     }
     let task = Serve {
         run,

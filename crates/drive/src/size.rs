@@ -18,9 +18,9 @@ pub use reading::{Reading, Sequences, check_reading};
 /// The use of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Loading its weights.
+    /// Loading the model's weights.
     Load,
-    /// Training it.
+    /// Training the model.
     Train,
 }
 
@@ -59,7 +59,8 @@ pub fn check_size<C: ModelConfig>(
     Err(ConfigError::new(field, problem))
 }
 
-/// The field whose size keeps a model from fitting into `total` bytes, and its value if the value is a single number.
+/// Returns the field whose size keeps a model from fitting into `total` bytes, and its value if the value is a single
+/// number.
 fn largest<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
@@ -90,11 +91,12 @@ fn largest<C: ModelConfig>(
     }
 }
 
-/// Refuses to train a model whose steps are estimated to take more than the `available` bytes of this machine, before
-/// the model is built. [`available_memory`] finds these bytes and their limit.
+/// Refuses to train a model whose steps are estimated to take more than the `available` bytes of this machine. The
+/// check comes before the model is built. [`available_memory`] returns the available bytes and what limits them.
 ///
-/// Sizes decide clear cases at once. In all other cases, two steps of smaller copies are run, which takes some seconds.
-/// Nothing is refused if the backend has memory of its own or does not count its memory.
+/// Clear cases are decided at once, by the sizes of the model alone. In all other cases, two steps of smaller copies
+/// are run, which takes some seconds. No model is refused on a GPU. For LibTorch on a CPU, Flex is measured instead, if
+/// it is compiled in.
 ///
 /// # Errors
 ///
@@ -106,7 +108,8 @@ pub fn check_memory<C: ModelConfig>(
     (kind, gpu): (BackendKind, Option<usize>),
     available: Option<Amount>,
 ) -> Result<(), Error> {
-    // LibTorch does not count its tensors on a CPU. The tensors of Flex are about as large.
+    // LibTorch does not count its tensors on a CPU. Flex's tensors are about as large, so Flex is measured instead, if
+    // it is compiled in.
     let is_like_flex = kind == BackendKind::LibTorch && gpu.is_none();
     let has_flex = BackendKind::compiled().contains(&BackendKind::Flex);
     let kind = if is_like_flex && has_flex {
@@ -185,8 +188,8 @@ fn shown(memory: Amount) -> String {
     format!("{} {}", bytes(memory.bytes as f64), memory.limit.words())
 }
 
-/// Memory that this program can still get, if the system reports it: free memory with swap, and memory that earlier
-/// models have left to the allocator.
+/// Returns the memory that this program can still get, if the system reports it. This memory consists of free memory,
+/// swap included, and of memory that earlier models have left to the allocator.
 pub fn available_memory() -> Option<Amount> {
     let resident = memory_stats::memory_stats()?.physical_mem as u64;
     let left = resident.saturating_sub(allocated().unwrap_or(resident));
@@ -201,8 +204,8 @@ fn weights<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64
     4.0 * config.model.cost(vocabulary).params.total() as f64
 }
 
-/// Bytes of weights, their average, gradients, moments, and the sum over micro-batches, if all weights are trained by one
-/// process.
+/// Returns the bytes of weights, their average, gradients, moments, and the sum of gradients over micro-batches, if all
+/// weights are trained by one process.
 fn state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let sums = if config.train.accumulate > 1 {
         1.0
@@ -213,7 +216,7 @@ fn state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     (2.0 + sums + average) * weights(config, vocabulary) + moments(config, vocabulary)
 }
 
-/// Bytes of the optimizer's moments.
+/// Returns the bytes of the optimizer's moments.
 fn moments<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     4.0 * config
         .train
@@ -221,8 +224,8 @@ fn moments<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64
         .moments(config.model.cost(vocabulary).params) as f64
 }
 
-/// A lower bound on the bytes of weights, gradients and moments. Costs leave out weights that are not trained, and
-/// several processes can share the moments.
+/// Returns a lower bound on the bytes of weights, gradients and moments. The bound counts only trained weights, because
+/// costs omit all other weights. The bound counts no moments if several processes divide the moments among themselves.
 pub(crate) fn least_state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let moments = match config.train.shard_optimizer {
         true => 0.0,
@@ -231,7 +234,7 @@ pub(crate) fn least_state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Voc
     2.0 * weights(config, vocabulary) + moments
 }
 
-/// A lower bound on the bytes of training: the state, the logits, and the streams that are kept after layers.
+/// Returns a lower bound on the bytes of training: the state, the logits, and the streams that are kept after layers.
 pub fn least_memory<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let shape = config.model.shape();
     let tokens = config.train.batch as f64 * config.time() as f64;
@@ -247,7 +250,7 @@ pub fn least_memory<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabular
 /// The smallest factor by which [`ample`] exceeds the memory of models.
 const AMPLE: f64 = 3.0;
 
-/// An upper estimate of the bytes of training: 3 to 24 times the bytes that measured models of the zoo take.
+/// Returns an upper estimate of the bytes of training: 3 to 24 times the bytes that measured models of the zoo take.
 fn ample<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let shape = config.model.shape();
     let flops = config.model.cost(vocabulary).forward_flops as f64;
@@ -256,8 +259,8 @@ fn ample<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let activations = match config.data.image() {
         // FLOPs are per image. Measured models take about one byte for four FLOPs.
         Some(_) => flops,
-        // For each layer, and for products that are wider than the stream.
-        None => 512.0 * width * copies * shape.n_layer as f64 + 16.0 * flops / width,
+        // The first term is for the layers, the second for products that are wider than the stream.
+        None => 512.0 * width * copies * config.model.passes() as f64 + 16.0 * flops / width,
     };
     let tokens = config.train.batch as f64 * config.time() as f64;
     let logits = 12.0 * vocabulary.outputs as f64;

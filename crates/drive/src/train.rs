@@ -30,17 +30,18 @@ pub fn train<C: ModelConfig>(
 ) -> Result<Summary, Error> {
     let train = || kind.run(gpu, Train(config, corpus, options));
     Ok(match (kind, &options.team) {
-        // MPI answers only the thread that has started it.
+        // MPI answers only the thread that has started it, so a team does not train in the pool.
         (BackendKind::Flex, None) => in_pool(train),
         _ => train(),
     }??)
 }
 
 /// Runs `work` on a thread of Rayon's pool. Flex gives its operations to that pool. From a thread outside the pool,
-/// each operation costs two context switches. All of these switches take a tenth of the time of a small model's step.
+/// each operation costs two context switches. In total, these switches take a tenth of the time of a small model's
+/// step.
 ///
-/// While `work` waits for another thread, the pool lacks a thread. If the pool has only one thread, the other thread
-/// must therefore not need the pool.
+/// While `work` waits for another thread, the pool lacks a thread. The awaited thread must therefore not need the pool
+/// if the pool has only one thread.
 fn in_pool<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let is_caught = is_caught();
     rayon::scope(|_| match is_caught {
@@ -100,7 +101,7 @@ impl<C: ModelConfig> OnBackend for Follow<'_, C> {
     }
 }
 
-/// Training FLOPs of a whole run on `corpus`.
+/// Returns the training FLOPs of a whole run on `corpus`.
 pub fn training_flops<C: ModelConfig>(config: &RunConfig<C>, corpus: &Corpus) -> f64 {
     let per_token = config.model.cost(vocabulary(corpus)).training_flops() as f64;
     per_token * config.tokens_per_step() as f64 * config.train.steps as f64
@@ -125,17 +126,17 @@ pub struct Bench {
     pub time: StepTime,
     /// Peak memory in bytes during the steps, if it is known.
     pub peak_memory: Option<u64>,
-    /// The rates of the device.
+    /// The measured maximum speeds of the device.
     pub rates: Rates,
 }
 
 impl Bench {
-    /// Seconds for the matrix products of the median step at the device's rate.
+    /// Returns the seconds that the matrix products of the median step would take at the measured speed of the device.
     pub fn arithmetic_floor(&self) -> f64 {
         self.time.flops_per_second * self.time.step / self.rates.product
     }
 
-    /// Seconds to write and read the peak memory once, if it is known.
+    /// Returns the seconds to write and read the peak memory once, if the peak is known.
     pub fn memory_floor(&self) -> Option<f64> {
         Some(2.0 * self.peak_memory? as f64 / self.rates.copy)
     }
@@ -146,7 +147,8 @@ impl Bench {
 ///
 /// # Errors
 ///
-/// Returns the errors of [`residual_zoo_train::bench::time_steps`], and an error if the backend cannot be used.
+/// Returns the errors of [`residual_zoo_train::bench::time_steps`], and an error if the backend cannot be used or the
+/// machine cannot hold the model.
 pub fn time<C: ModelConfig>(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -170,7 +172,7 @@ pub fn time<C: ModelConfig>(
     })
 }
 
-/// Measures the rates of the device of backend `kind`, with products in `precision`.
+/// Measures the maximum speeds of the device of backend `kind`, with products in `precision`.
 ///
 /// # Errors
 ///
@@ -197,7 +199,7 @@ impl OnBackend for MeasureRates {
     }
 }
 
-/// The default precision of products on backend `kind`; see [`Precision::usual`].
+/// Returns the default precision of products on backend `kind`; see [`Precision::usual`].
 pub fn usual_precision(kind: BackendKind) -> Precision {
     match kind {
         BackendKind::Cuda => Precision::Tf32,
@@ -215,7 +217,7 @@ pub fn check_precision(
     gpu: Option<usize>,
     precision: Option<Precision>,
 ) -> Result<(), Error> {
-    // Every backend has its usual precision, so it need not be started to check this.
+    // Every backend has its usual precision, so the backend need not be started to check this precision.
     let Some(precision) = precision.filter(|it| *it != usual_precision(kind)) else {
         return Ok(());
     };

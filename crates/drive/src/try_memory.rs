@@ -1,7 +1,10 @@
-//! The memory of training a model, from two steps of the model and of smaller copies.
+//! Measures or estimates the memory of training a model, by running two steps of the model or of smaller copies.
 //!
-//! The whole model is tried on one sequence or on one micro-batch. The memory with more layers and sequences is
-//! extrapolated from four measured peaks: one and two layers, on a few sequences and on twice as many.
+//! A measurement runs the whole model on one sequence or on one micro-batch. An estimate extrapolates the memory with
+//! more layers and sequences from four measured peaks. The peaks are measured with one and two layers, on a few
+//! sequences and on twice as many.
+
+use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -10,6 +13,7 @@ use residual_zoo_core::recompute::{self, Recompute};
 use residual_zoo_core::{ConfigError, Cost, ModelConfig, Vocabulary};
 use residual_zoo_data::{
     Corpus, Examples, ImageSet, ShapesConfig, Source, SyntheticConfig, Tokenizer, Tokens,
+    unless_stopped,
 };
 use residual_zoo_runs::RunConfig;
 use residual_zoo_train::Interrupter;
@@ -19,15 +23,13 @@ use crate::open_corpus;
 use crate::size::least_state;
 use crate::{Error, time};
 
-/// A model to try, at its full shape.
+/// A model at its full shape, whose training memory is measured or estimated.
 pub struct Trial<C> {
     config: RunConfig<C>,
     vocabulary: Vocabulary,
     /// The data of the copy task, or drawn images; `None` for random tokens.
-    drawn: Option<Corpus>,
-    n_layer: usize,
-    /// The smallest valid depth of the model, which counts as one layer of [`Peaks`].
-    unit: usize,
+    drawn: Option<Arc<Corpus>>,
+    depths: Depths,
 }
 
 impl<C: ModelConfig> Trial<C> {
@@ -37,7 +39,7 @@ impl<C: ModelConfig> Trial<C> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the config cannot be trained, or the data are too short for a sequence.
+    /// Returns an error if the config cannot be trained, or if the data are too short for a sequence.
     pub fn new(config: &RunConfig<C>, vocabulary: Vocabulary) -> Result<Self, Error> {
         let mut config = config.clone();
         let time = config.time();
@@ -45,7 +47,7 @@ impl<C: ModelConfig> Trial<C> {
         let drawn = match &mut config.data.source {
             Source::Copying(copying) => {
                 copying.noise = copying.most_noise.unwrap_or(copying.noise);
-                Some(open_corpus(&config.data, &Interrupter::new())?)
+                Some(Arc::new(open_corpus(&config.data, &Interrupter::new())?))
             }
             Source::Images(images) => {
                 let ([_, size, _], outputs) = (images.size(), images.classes());
@@ -58,7 +60,7 @@ impl<C: ModelConfig> Trial<C> {
                 let mut corpus = open_corpus(&config.data, &Interrupter::new())?;
                 // The labels are the classes of the shapes.
                 corpus.outputs = outputs.max(classes);
-                Some(corpus)
+                Some(Arc::new(corpus))
             }
             _ => {
                 config.data.source = Source::Synthetic(SyntheticConfig::default());
@@ -67,28 +69,28 @@ impl<C: ModelConfig> Trial<C> {
             }
         };
         config.validate(vocabulary)?;
-        let (n_layer, unit) = units(&config.model)?;
+        let mut depths = Depths::of(&config.model)?;
         // Recomputation groups span several layers, so scale by whole groups.
-        let unit = match config.train.recompute {
-            Some(Recompute::Every(layers)) => unit.saturating_mul(layers.max(1)).min(n_layer),
-            _ => unit,
-        };
+        if let Some(Recompute::Every(layers)) = config.train.recompute {
+            depths.least = depths.least.saturating_mul(layers.max(1)).min(depths.all);
+            depths.step = depths.step.saturating_mul(layers.max(1));
+        }
         Ok(Self {
             config,
             vocabulary,
             drawn,
-            n_layer,
-            unit,
+            depths,
         })
     }
 
-    /// The cost of the model.
+    /// Returns the cost of the model.
     pub fn cost(&self) -> Cost {
         self.config.model.cost(self.vocabulary)
     }
 
-    /// Measures peaks for extrapolation to other numbers of layers and sequences; `None` if the backend does not count
-    /// memory. A stop by the user is noticed after each part of a step.
+    /// Measures the peaks from which [`Peaks::at`] extrapolates to other numbers of layers and sequences. Returns
+    /// `None` if the backend does not count memory. If the user stops the program, Flex stops soon; other backends stop
+    /// after the current part of a step.
     ///
     /// # Errors
     ///
@@ -96,10 +98,10 @@ impl<C: ModelConfig> Trial<C> {
     pub fn peaks(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<Peaks>, Error> {
         let few = self.few();
         let mut peaks = [[0; 2]; 2];
-        // The largest copy comes first: memory that threads then keep is part of all four peaks.
+        // The largest copy runs first, so that memory that threads keep after it is part of all four peaks.
         for layers in (1..=self.layers().min(2)).rev() {
             for times in [2, 1] {
-                let size = (layers * self.unit, times * few);
+                let size = (self.depths.copy(layers), times * few);
                 let Some(peak) = self.peak(size, kind, gpu)? else {
                     return Ok(None);
                 };
@@ -112,25 +114,25 @@ impl<C: ModelConfig> Trial<C> {
         Ok(Some(Peaks { peaks, few }))
     }
 
-    /// The number of sequences that [`Peaks`] calls few.
+    /// Returns the smaller number of sequences on which the [`Peaks`] are measured.
     fn few(&self) -> usize {
         (TOKENS / self.positions()).clamp(1, self.config.train.batch)
     }
 
-    /// The smallest copy that [`peaks`](Self::peaks) measures.
+    /// Returns the config of the smallest copy that [`peaks`](Self::peaks) measures.
     ///
     /// # Errors
     ///
     /// Returns an error if the config cannot be changed.
     pub fn smallest(&self) -> Result<RunConfig<C>, Error> {
         let mut config = self.config.clone();
-        (config.model, _) = with_depth(&config.model, self.unit)?;
+        (config.model, _) = with_depth(&config.model, self.depths.least)?;
         config.train.batch = self.few();
         Ok(config)
     }
 
-    /// Measures the peak of the smallest copy. The other copies take at most four times as much. `None` if the backend
-    /// does not count memory.
+    /// Measures the peak of the smallest copy. The other copies take at most four times this memory. Returns `None` if
+    /// the backend does not count memory.
     ///
     /// # Errors
     ///
@@ -140,21 +142,23 @@ impl<C: ModelConfig> Trial<C> {
         kind: BackendKind,
         gpu: Option<usize>,
     ) -> Result<Option<u64>, Error> {
-        self.peak((self.unit, self.few()), kind, gpu)
+        self.peak((self.depths.least, self.few()), kind, gpu)
     }
 
-    /// Estimates the bytes of the model on one sequence from `peaks`.
+    /// Estimates from `peaks` the bytes of a step on one sequence.
     pub fn estimate(&self, peaks: &Peaks) -> u64 {
         peaks.at(self.layers(), 1).max(self.least())
     }
 
-    /// Bytes of the weights, gradients and moments, which all exist at the end of a backward pass. A copy with few
-    /// layers can have its peak at another point of a step, at the logits, where each layer adds less memory.
+    /// Returns a lower bound on the peak: the bytes of the weights, gradients and moments, which all exist at the end
+    /// of a backward pass. Extrapolated peaks can be lower. A copy with few layers can have its peak at the logits
+    /// instead, where each further layer adds less memory.
     fn least(&self) -> u64 {
         least_state(&self.config, self.vocabulary) as u64
     }
 
-    /// Approximate number of positions of a sequence. Patches of 4 × 4 pixels are usual for small images.
+    /// Returns the approximate number of positions of a sequence. For images, assumes patches of 4 × 4 pixels, which
+    /// are usual for small images.
     fn positions(&self) -> usize {
         match self.config.data.image() {
             Some([_, height, width]) => (height * width / 16).max(1),
@@ -162,13 +166,13 @@ impl<C: ModelConfig> Trial<C> {
         }
     }
 
-    /// The depth in units.
+    /// Returns the depth of the model, in layers as [`Peaks`] counts them.
     fn layers(&self) -> usize {
-        self.n_layer.div_ceil(self.unit)
+        self.depths.further() + 1
     }
 
-    /// Estimates from `peaks` the bytes of the model as its run trains it. Accumulation over micro-batches adds the sum
-    /// of the gradients: 4 bytes for each parameter.
+    /// Estimates from `peaks` the bytes of a step on a whole micro-batch. If a step has several micro-batches, adds the
+    /// sum of their gradients: 4 bytes for each parameter.
     pub fn whole(&self, peaks: &Peaks) -> u64 {
         let train = &self.config.train;
         let sums = match train.accumulate {
@@ -178,13 +182,14 @@ impl<C: ModelConfig> Trial<C> {
         peaks.at(self.layers(), train.batch).max(self.least()) + sums
     }
 
-    /// Runs two steps of the model on one sequence. Returns the peak; `None` if the backend does not count memory.
+    /// Runs two steps of the model on one sequence, and returns the peak. Returns `None` if the backend does not count
+    /// memory.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`time()`], and [`Error::Stopped`].
     pub fn take(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<u64>, Error> {
-        self.peak((self.n_layer, 1), kind, gpu)
+        self.peak((self.depths.all, 1), kind, gpu)
     }
 
     /// Like [`take`](Self::take), on all sequences of a micro-batch.
@@ -193,7 +198,7 @@ impl<C: ModelConfig> Trial<C> {
     ///
     /// Returns the errors of [`time()`], and [`Error::Stopped`].
     pub fn take_whole(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<u64>, Error> {
-        self.peak((self.n_layer, self.config.train.batch), kind, gpu)
+        self.peak((self.depths.all, self.config.train.batch), kind, gpu)
     }
 
     /// Whether the recomputation `Layers` cuts at each update of the stream.
@@ -201,7 +206,7 @@ impl<C: ModelConfig> Trial<C> {
         let shape = self.config.model.shape();
         let elements = self.config.train.batch * self.positions() * shape.width;
         let parameters = self.cost().params.other;
-        recompute::updates_are_free(self.n_layer, elements, parameters)
+        recompute::updates_are_free(self.depths.all, elements, parameters)
     }
 
     fn peak(
@@ -217,21 +222,25 @@ impl<C: ModelConfig> Trial<C> {
         if config.train.recompute == Some(Recompute::Layers) && !self.cuts_updates() {
             config.train.recompute = Some(Recompute::Every(1));
         }
-        let random;
         let corpus = match &self.drawn {
-            Some(corpus) => corpus,
+            Some(corpus) => corpus.clone(),
             None => {
                 let count = self.config.time().saturating_mul(40);
-                random = random_tokens(self.vocabulary, self.config.data.valid_fraction, count)?;
-                &random
+                let fraction = self.config.data.valid_fraction;
+                Arc::new(random_tokens(self.vocabulary, fraction, count)?)
             }
         };
         Error::unless_stopped()?;
         let memory = PeakMemory::start(kind, gpu);
-        let timed = time(kind, gpu, config, corpus, (0, 2));
-        // If the user has stopped the step, its own error is less clear than this one.
+        let steps = move || time(kind, gpu, config, &corpus, (0, 2));
+        let timed = match kind {
+            // A pass of a large model on the CPU can take minutes, so a stop does not wait for its end.
+            BackendKind::Flex => unless_stopped(steps).map_err(Error::from),
+            _ => Ok(steps()),
+        };
+        // If the user has stopped the step, `Error::Stopped` is clearer than the step's own error.
         Error::unless_stopped()?;
-        timed?;
+        timed??;
         Ok(memory.bytes())
     }
 }
@@ -239,8 +248,8 @@ impl<C: ModelConfig> Trial<C> {
 /// Number of images that are drawn in place of a run's images.
 const FEW_IMAGES: usize = 16;
 
-/// Approximate number of tokens in the few sequences of [`Peaks`]. With fewer tokens, weights would take most of the
-/// memory, and the peak would be at another point of a step than in training.
+/// Approximate number of tokens in the smaller of the two batches of [`Peaks`]. With fewer tokens, weights would take
+/// most of the memory, and the peak would be at another point of a step than in training.
 pub(crate) const TOKENS: usize = 1024;
 
 /// Peaks of memory in bytes, for one and two layers, on `few` sequences and on twice as many.
@@ -251,17 +260,17 @@ pub struct Peaks {
 }
 
 impl Peaks {
-    /// The peak with L layers and S sequences. Weights grow with the layers, logits with the sequences and activations
-    /// with both. With s = S / few:
+    /// Extrapolates the peak to L layers and S sequences. Weights grow with the layers, logits with the sequences and
+    /// activations with both. Let pij be the peak of i layers on j × `few` sequences, and s = S / `few`:
     ///
     /// ```text
     /// peak(L, S) = p11 + (L − 1)(p21 − p11) + (s − 1)(p12 − p11)
     ///            + (L − 1)(s − 1)(p22 − p21 − p12 + p11)
     /// ```
     ///
-    /// The extrapolation is exact if all layers are alike and all peaks are at the same point of a step. It is too low
-    /// for a deep model whose connections keep a result for each earlier layer, such as attention residuals. The
-    /// memory of these results grows with the square of the depth.
+    /// The extrapolation is exact if all layers are alike and all peaks are at the same point of a step. The result is
+    /// too low for a deep model whose connections keep a result for each earlier layer, such as attention residuals.
+    /// The memory of these results grows with the square of the depth.
     pub fn at(&self, layers: usize, sequences: usize) -> u64 {
         let [[p11, p12], [p21, p22]] = self.peaks.map(|peaks| peaks.map(|peak| peak as f64));
         let (l, s) = (
@@ -273,28 +282,67 @@ impl Peaks {
     }
 }
 
-/// The number of layers of `model`, and the smallest valid depth. Layers that differ, as in a ResNet, count as one.
-pub(crate) fn units<C: ModelConfig>(model: &C) -> Result<(usize, usize), Error> {
-    let depth = with_depth(model, 1)?.1;
-    let n_layer = depth.unwrap_or(model.shape().n_layer);
-    // If layers alternate between architectures, a valid depth has each of them.
-    let is_valid = |depth: &usize| {
-        let model = with_depth(model, *depth);
-        model.is_ok_and(|(model, _)| model.validate().is_ok())
-    };
-    let unit = match depth {
-        Some(_) => (1..n_layer).find(is_valid).unwrap_or(n_layer),
-        // Layers that differ, as in a ResNet, are measured together.
-        None => n_layer,
-    };
-    Ok((n_layer, unit))
+/// The depths of a model and of its smaller copies, in layers. If the layers of a model differ, as in a ResNet, they
+/// are measured together and count as one layer of [`Peaks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Depths {
+    /// The depth of the model.
+    pub all: usize,
+    /// The smallest valid depth, which counts as one layer of [`Peaks`].
+    pub least: usize,
+    /// Number of layers of the model that make up each further layer of [`Peaks`].
+    pub step: usize,
 }
 
-/// Sets `n_layer` layers in `model`, and returns the number of layers that it had. A model without such a field stays
-/// as it is.
+impl Depths {
+    /// Finds the depths of `model`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the config cannot be changed.
+    pub fn of<C: ModelConfig>(model: &C) -> Result<Self, Error> {
+        let depth = with_depth(model, 1)?.1;
+        let all = depth.unwrap_or(model.shape().n_layer);
+        // If layers alternate between architectures, a valid depth contains each architecture.
+        let is_valid = |depth: &usize| {
+            let model = with_depth(model, *depth);
+            model.is_ok_and(|(model, _)| model.validate().is_ok())
+        };
+        let least = match depth {
+            Some(_) => (1..all).find(is_valid).unwrap_or(all),
+            // Layers that differ are measured together.
+            None => all,
+        };
+        let step = match model.repeats() {
+            // The layers before and after the repeated layers are in every copy.
+            Some(repeats) => {
+                let mut steps = (1..=all).map(|times| times * repeats.max(1));
+                steps
+                    .find(|step| is_valid(&(least + step)))
+                    .unwrap_or(least)
+            }
+            None => least,
+        };
+        Ok(Self { all, least, step })
+    }
+
+    /// Returns the depth of a copy that counts as `layers` layers of [`Peaks`].
+    pub fn copy(&self, layers: usize) -> usize {
+        let further = self.step.saturating_mul(layers.saturating_sub(1));
+        self.least.saturating_add(further)
+    }
+
+    /// Returns the number of layers of [`Peaks`] after the first.
+    pub fn further(&self) -> usize {
+        (self.all - self.least).div_ceil(self.step.max(1))
+    }
+}
+
+/// Sets `n_layer` layers in `model`, and returns the number of layers that it had. A model without an `n_layer` field
+/// is left unchanged.
 ///
-/// The depth is every field called `n_layer` in the JSON form of the config, at any level: a composition has one for
-/// each architecture.
+/// The depth is every field called `n_layer` in the JSON form of the config, at any level. A composition has such a
+/// field for each architecture.
 pub(crate) fn with_depth<C: ModelConfig>(
     model: &C,
     n_layer: usize,
@@ -305,7 +353,7 @@ pub(crate) fn with_depth<C: ModelConfig>(
     Ok((serde_json::from_value(tree).map_err(invalid)?, before))
 }
 
-/// Sets every field called `n_layer`. Returns the largest value that they had; `None` without such a field.
+/// Sets every field called `n_layer`. Returns the largest value that the fields had; `None` without such a field.
 fn set_depth(tree: &mut Value, n_layer: usize) -> Option<usize> {
     match tree {
         Value::Object(fields) => {

@@ -1,7 +1,7 @@
-//! Memory of training: counts, estimates from smaller models, and release.
+//! Tests the memory of training: counts, estimates from smaller models, and release.
 //!
-//! This is one test in a separate binary, because it counts all memory of the process, which on Flex includes all
-//! tensors.
+//! This file is one test in a separate binary, because the test counts all memory of the process. On Flex, this memory
+//! includes all tensors.
 
 #![allow(clippy::unwrap_used)]
 
@@ -44,7 +44,7 @@ fn config(n_layer: usize) -> RunConfig<PlainModel<Gpt2Config>> {
 #[test]
 fn memory() {
     // Each thread keeps a workspace for matrix products. With several threads, the load of the machine would decide
-    // which of them have one.
+    // which threads have a workspace.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1);
     pool.build_global().unwrap();
     a_peak_is_the_most_since_the_start();
@@ -82,7 +82,7 @@ fn a_stop_ends_every_estimate() {
     let rows = sequences(Reading::Evaluation, 512, 64);
     let read = check_reading(&config, vocabulary, flex, rows, Some(on_machine(MIB)));
     assert!(read.unwrap_err().is_stop());
-    // Sizes decide clear cases at once.
+    // Clear cases are decided at once, by sizes.
     check(1 << 40).unwrap();
     assert!(!check(1000).unwrap_err().is_stop());
 }
@@ -203,7 +203,7 @@ fn sequences(reading: Reading, rows: usize, time: usize) -> Sequences<'static> {
     }
 }
 
-/// The estimate for a long sequence comes from short ones. It counts the length that is read, not the context.
+/// The estimate for a long sequence comes from short sequences. The length that is read counts, not the context.
 fn a_long_sequence_is_estimated_from_short_ones() {
     const CONTEXT: usize = 1 << 20;
     let (vocabulary, flex) = (Vocabulary::from(65), (BackendKind::Flex, None));

@@ -1,4 +1,4 @@
-//! The questions about a document. They follow the tasks of the same names in EleutherAI's `lm_eval` 0.4.
+//! The questions about a document. The questions follow the tasks of the same names in EleutherAI's `lm_eval` 0.4.
 
 use std::sync::{Arc, LazyLock};
 
@@ -14,14 +14,14 @@ use crate::task::{KINDS, Kind};
 /// The questions that a model is asked about a document.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Document {
-    /// The likelihood of a continuation, and whether it is the most likely one.
+    /// The likelihood of a continuation, and whether each of its tokens is the most likely one.
     Continue {
         /// The text before the continuation.
         context: String,
         /// The text that is scored.
         continuation: String,
     },
-    /// The choice of the most likely of several pairs of context and continuation.
+    /// The choice of the pair whose continuation is the most likely, given its context.
     Choose {
         /// The pairs. Equal texts are shared.
         pairs: Vec<(Arc<String>, Arc<String>)>,
@@ -32,17 +32,17 @@ pub enum Document {
     },
     /// The likelihood of a text.
     Roll {
-        /// The text.
+        /// The text. An article of WikiText is detokenized.
         text: Arc<String>,
-        /// Number of words, plus one for white space at each end.
+        /// Number of words before detokenization, plus one for white space at each end.
         words: usize,
-        /// Number of bytes.
+        /// Number of bytes before detokenization.
         bytes: usize,
     },
 }
 
 impl Document {
-    /// Number of bytes of the longest text that a model reads at once, without regard to its context.
+    /// Returns the number of bytes of the longest text that a model reads at once, regardless of the model's context.
     pub(crate) fn longest(&self) -> usize {
         match self {
             Self::Continue {
@@ -79,7 +79,7 @@ pub fn kind_of(fields: &Fields) -> Result<Kind, String> {
     Ok(kind)
 }
 
-/// Makes the questions about a line of a file.
+/// Makes the questions about the document in a line of a file.
 pub fn document(kind: Kind, fields: &Fields) -> Result<Document, String> {
     match kind {
         Kind::Lambada => {
@@ -148,7 +148,7 @@ pub fn document(kind: Kind, fields: &Fields) -> Result<Document, String> {
     }
 }
 
-/// Makes a text that is scored unchanged.
+/// Makes the document of a text that is scored unchanged.
 pub fn roll(text: Arc<String>) -> Document {
     Document::Roll {
         words: count_words(&text),
@@ -157,8 +157,8 @@ pub fn roll(text: Arc<String>) -> Document {
     }
 }
 
-/// Makes an article of WikiText. The article is scored as ordinary text, but its metrics count the words and bytes of
-/// the original.
+/// Makes the document of a WikiText article. The article is scored as ordinary text, but its metrics count the words
+/// and bytes of the original.
 pub fn article(page: String) -> Document {
     let (words, bytes) = (count_words(&page), page.len());
     Document::Roll {
@@ -196,7 +196,7 @@ fn in_range(document: Document) -> Result<Document, String> {
     }
 }
 
-/// Returns the values of a list, or an error if the list has too many.
+/// Returns the values of a list, or an error if the list has too many values.
 fn few<T>(first: First<T>) -> Result<Vec<T>, String> {
     match first.count > MOST_CHOICES {
         true => Err(format!(
@@ -228,7 +228,7 @@ fn index(json: &RawValue, name: &str, first: u64) -> Result<usize, String> {
     index.map(|index| index as usize).ok_or_else(problem)
 }
 
-/// Returns the question and the choices of an original file of ARC.
+/// Returns the question and the choices of a document in ARC's original files.
 fn original(question: &RawValue) -> Result<(String, Option<&RawValue>), String> {
     #[derive(Deserialize)]
     struct Question<'a> {
@@ -241,7 +241,7 @@ fn original(question: &RawValue) -> Result<(String, Option<&RawValue>), String> 
     Ok((found.stem.ok_or(problem)?, found.choices))
 }
 
-/// Returns the answers and their labels. They are two lists or, in the original files, a list of pairs.
+/// Returns the answers and their labels. `choices` holds two lists or, in the original files, a list of pairs.
 fn arc_choices(choices: &RawValue) -> Result<(Vec<String>, Vec<String>), String> {
     #[derive(Deserialize)]
     struct Lists<'a> {
@@ -272,14 +272,14 @@ fn arc_choices(choices: &RawValue) -> Result<(Vec<String>, Vec<String>), String>
     Ok(pairs.unzip())
 }
 
-/// Removes WikiHow's markup from a text of HellaSwag.
+/// Removes WikiHow's markup from a HellaSwag text.
 fn clean(text: String) -> String {
     static MARKS: LazyLock<Regex> = LazyLock::new(|| pattern(r"\[.*?\]"));
     let text = strip(&text).replace(" [title]", ". ");
     MARKS.replace_all(&text, "").replace("  ", " ")
 }
 
-/// Turns an article of WikiText into ordinary text.
+/// Turns a WikiText article into ordinary text.
 fn detokenized(page: String) -> String {
     static BRACKETS: LazyLock<[(Regex, &str); 6]> = LazyLock::new(|| {
         let within = |open: &str, no_close: &str, close: &str| {

@@ -9,12 +9,12 @@ use residual_zoo_system::{Blame, Fault};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file is not a task of its kind.
+    /// A file is not a task of its kind, or a path of results leads to something other than a regular file.
     #[error("`{}`{}: {problem}", path.display(), line.map_or(String::new(), |line| format!(", line {line}")))]
     Task {
         /// The file.
         path: PathBuf,
-        /// The line, from 1.
+        /// The line, counted from 1.
         line: Option<usize>,
         /// The problem, and how to fix it.
         problem: String,
@@ -24,12 +24,12 @@ pub enum Error {
     Document {
         /// The task.
         task: String,
-        /// The number of the document, from 0.
+        /// The number of the document, counted from 0.
         document: usize,
         /// The problem.
         problem: String,
     },
-    /// The directory of the results vanished, and with it the samples.
+    /// The samples file vanished or was replaced during the evaluation.
     #[error(
         "{} has vanished or was replaced during the evaluation; if its directory was moved, give the new one with \
          `--out DIR` to continue there",

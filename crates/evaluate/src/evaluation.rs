@@ -20,11 +20,12 @@ use crate::task::{Kind, Task};
 /// Options of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The directory of samples and results.
+    /// The directory for samples and results.
     pub directory: PathBuf,
-    /// Number of requests of equal length that are scored at once.
+    /// Maximum number of requests of equal length that are scored at once.
     pub batch: usize,
-    /// Number of tokens of a long text that each window predicts; `None` means as many as the model reads.
+    /// Number of tokens of a long text that each window after the first predicts; `None` means as many as the model
+    /// reads.
     pub stride: Option<usize>,
 }
 
@@ -33,11 +34,11 @@ pub struct Options {
 pub struct Results {
     /// The task.
     pub task: String,
-    /// Its kind.
+    /// The kind of the task.
     pub kind: Kind,
     /// The number of documents that were scored.
     pub documents: usize,
-    /// The number of documents in its file.
+    /// The number of documents in the task's file.
     pub original: usize,
     /// The checkpoint of the model.
     pub checkpoint: PathBuf,
@@ -51,7 +52,7 @@ pub struct Results {
 /// While documents are read, both numbers are 0. Returns false to stop the evaluation.
 pub type OnProgress<'a> = &'a mut dyn FnMut(&str, usize, usize) -> bool;
 
-/// Hashes the config of the model and the tokenizer, which decide the scores of a run together with its weights.
+/// Hashes the model's config and the tokenizer. Together with the weights, they determine the scores of a run.
 fn model_blake3<C: ModelConfig>(run: &Run<C>) -> String {
     let config = json!(run.config.model).to_string();
     let tokenizer = run.tokenizer.fingerprint();
@@ -64,8 +65,9 @@ fn model_blake3<C: ModelConfig>(run: &Run<C>) -> String {
 ///
 /// # Errors
 ///
-/// Returns an error if a document cannot be scored, if the run has no good checkpoint, or if a file cannot be read or
-/// written. Returns [`Error::Stopped`] if `progress` returns false.
+/// Returns an error if a document cannot be scored, if the run has no valid checkpoint, if another process uses the
+/// directory, or if a file cannot be read or written. Returns [`Error::Stopped`] if `progress` returns false or the
+/// user stops the process.
 pub fn evaluate<B: Backend, C: ModelConfig>(
     run: &Run<C>,
     tasks: &[Task],
@@ -84,7 +86,7 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
     // Both the reading of documents and the scoring report progress.
     let progress = RefCell::new(progress);
     let reads = |task: &Task| (*progress.borrow_mut())(&task.name, 0, 0);
-    // Finds a document that cannot be scored before anything is scored.
+    // Finds documents that cannot be scored, before scoring begins.
     let counts = tasks
         .iter()
         .map(|task| counts(task, &requests, &mut || reads(task)))
@@ -113,7 +115,7 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
         samples.check_is_here()?;
         let found: Vec<Found> = samples.found.into_iter().flatten().collect();
         let mut notes = samples.notes;
-        // Moves the file only after a task is done, so a stopped evaluation does not lose the note.
+        // The file is moved only after a task is done, so a stopped evaluation does not lose the note.
         if std::mem::take(&mut is_of_others) {
             notes.push(format!(
                 "the results with other weights or settings were moved to {}",
@@ -159,8 +161,9 @@ pub fn check(
         .try_for_each(|task| counts(task, &requests, &mut goes_on).map(drop))
 }
 
-/// Returns a bound on the tokens of the longest request to a model that reads `context` tokens: the bytes of the longest
-/// document, as if each byte were a token. Nothing is tokenized.
+/// Returns an upper bound on the number of tokens that a model reads for its longest request, if the model reads at
+/// most `context` tokens at once. The bound is one more than the number of bytes of the longest text of a request, as
+/// if each byte were a token, but at most `context`. Nothing is tokenized.
 ///
 /// # Errors
 ///
@@ -169,7 +172,7 @@ pub fn most_tokens(tasks: &[Task], context: usize) -> Result<usize, Error> {
     let mut most = 1;
     for task in tasks {
         for number in 0..task.len() {
-            // The token between documents may come first.
+            // The token between documents may come first, so one token is added.
             most = most.max(task.document(number)?.longest().saturating_add(1));
             if most >= context {
                 return Ok(context);
@@ -179,8 +182,8 @@ pub fn most_tokens(tasks: &[Task], context: usize) -> Result<usize, Error> {
     Ok(most)
 }
 
-/// Returns the number of tokens of the longest request to a model that reads `context` tokens of `tokenizer`, and
-/// predicts `stride` tokens with each window.
+/// Returns the number of tokens that a model reads for its longest request. The model reads at most `context` tokens of
+/// `tokenizer` at once, and predicts `stride` tokens with each window after the first.
 ///
 /// # Errors
 ///
@@ -201,7 +204,7 @@ pub fn longest(
         for number in 0..task.len() {
             let document = task.document(number)?;
             let mut take = |request: Request| {
-                // The last token is only predicted.
+                // The last token is predicted, but not read.
                 most = most.max(request.context().len() + request.continuation().len() - 1);
                 Ok(())
             };
@@ -242,11 +245,11 @@ impl<'a> Requests<'a> {
     }
 }
 
-/// Maximum bytes of a results file. A task takes about a thousand.
+/// Maximum size of a results file, in bytes. A task takes about a thousand bytes.
 const MOST_RESULTS: u64 = 4 << 20;
 
-/// Returns the results in the file `path` if they are for these weights and this model, and whether the file has other
-/// results.
+/// Returns the results in the file `path` if they are for these weights and this model, and whether the file has any
+/// other content.
 fn previous(path: &Path, (weights, model): (&str, &str)) -> Result<(Value, bool), Error> {
     let Ok(metadata) = fs::symlink_metadata(path) else {
         return Ok((json!({}), false));

@@ -1,4 +1,4 @@
-//! The fields of a line of JSON. Fields that no task has are skipped, and repeated fields are kept once.
+//! The fields of a line of JSON. Fields that no task has are skipped. Of a repeated field, only the last value is kept.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,7 +37,7 @@ const SHOWN: usize = 12;
 pub struct Fields<'a> {
     /// The JSON of the known fields.
     known: BTreeMap<&'static str, &'a RawValue>,
-    /// The first names in the line.
+    /// The first field names in the line.
     pub names: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
                 let mut fields = Fields::default();
                 while let Some(name) = map.next_key::<String>()? {
                     match KNOWN.iter().find(|known| **known == name) {
-                        // As in Python, the last of equal names counts.
+                        // As in Python, the last of several equal names counts.
                         Some(known) => _ = fields.known.insert(known, map.next_value()?),
                         None => _ = map.next_value::<IgnoredAny>()?,
                     }
@@ -81,7 +81,7 @@ impl<'a> Fields<'a> {
             return Err("is not a JSON object".into());
         }
         serde_json::from_str(line).map_err(|error| {
-            // The caller names the line of the file; the parser counts lines from there.
+            // The caller reports the line of the file, so the position within this one line is removed.
             let problem = problem(&error);
             let own = format!(" at line {} column {}", error.line(), error.column());
             format!("is not a JSON object: {}", problem.replacen(&own, "", 1))
@@ -143,7 +143,8 @@ pub struct First<T> {
 }
 
 impl<T: for<'de> Deserialize<'de>> First<T> {
-    /// Reads at most `most` values of a list. Returns `None` if `json` is not a list, or if the list is empty.
+    /// Reads at most `most` values of a list. Returns `None` if `json` is not a list, if the list is empty, or if one
+    /// of these values is not a `T`.
     pub fn read(json: &RawValue, most: usize) -> Option<Self> {
         let mut deserializer = serde_json::Deserializer::from_str(json.get());
         let first = Most(most, std::marker::PhantomData).deserialize(&mut deserializer);
@@ -151,7 +152,7 @@ impl<T: for<'de> Deserialize<'de>> First<T> {
     }
 }
 
-/// Reads [`First`].
+/// Reads a [`First`] that keeps at most this many values.
 struct Most<T>(usize, std::marker::PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Most<T> {

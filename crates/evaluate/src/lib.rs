@@ -1,8 +1,8 @@
-//! Standard evaluation of a run: perplexity of texts, last words, multiple choice.
+//! Standard evaluation of a run: perplexity of texts, last-word prediction and multiple choice.
 //!
-//! A [`Task`] is a file of documents. The questions about a document become token requests, each for the likelihood of
-//! a continuation of a context. [`evaluate()`] scores them and writes the metrics with their standard errors, in the
-//! layout of EleutherAI's `lm_eval`. The tasks follow the tasks of `lm_eval`.
+//! A [`Task`] is a file of documents. The questions about a document become token requests. Each request asks for the
+//! likelihood of a continuation, given its context. [`evaluate()`] scores the requests and writes the metrics with
+//! their standard errors, in the layout of EleutherAI's `lm_eval`. The tasks are defined as in `lm_eval`.
 
 #![forbid(unsafe_code)]
 

@@ -7,7 +7,7 @@ use crate::document::Document;
 use crate::score::Score;
 use crate::task::{Kind, Task};
 
-/// The scores of a document: a line of the samples.
+/// The scores of a document: a line of the samples file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// The number of the document.
@@ -24,7 +24,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Makes a sample without scores. For a text without tokens, it is complete.
+    /// Makes a sample without scores. For a text without tokens, this sample is already complete.
     pub(crate) fn new(doc_id: usize, document: &Document) -> Self {
         let of_text = matches!(document, Document::Roll { .. });
         Self {
@@ -121,11 +121,11 @@ impl Found {
 /// A metric of a task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Metric {
-    /// Its name, as in `lm_eval`.
+    /// The name, as in `lm_eval`. `token_perplexity` and `bits_per_token` are additional metrics.
     pub name: &'static str,
-    /// Its value.
+    /// The value.
     pub value: f64,
-    /// Its standard error; `None` with a single document.
+    /// The standard error; `None` with a single document.
     pub error: Option<f64>,
     /// Whether higher values are better.
     pub higher_is_better: bool,

@@ -40,7 +40,8 @@ pub fn capitalize(text: &str) -> String {
                 .filter_map(char::from_u32),
         ),
     }
-    // Whether a sigma is final depends on the letters around it. The first letter may be one of them.
+    // Whether a sigma is final depends on the letters around it, which may include the first letter. The whole text is
+    // therefore lowercased.
     let small = text.to_lowercase();
     let of_first: usize = first.to_lowercase().map(char::len_utf8).sum();
     capital.push_str(&small[of_first..]);

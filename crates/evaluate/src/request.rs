@@ -1,4 +1,4 @@
-//! Documents as tokens.
+//! Turns documents into token requests.
 
 use std::sync::Arc;
 
@@ -21,13 +21,13 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns the context, at least one token.
+    /// Returns the context, which has at least one token.
     pub fn context(&self) -> &[u32] {
         let [start, cut, _] = self.places;
         &self.tokens[start..cut]
     }
 
-    /// Returns the continuation, at least one token.
+    /// Returns the continuation, which has at least one token.
     pub fn continuation(&self) -> &[u32] {
         let [_, cut, end] = self.places;
         &self.tokens[cut..end]
@@ -47,7 +47,7 @@ pub struct Requests<'a> {
     pub tokenizer: &'a Tokenizer,
     /// Maximum number of tokens that the model reads.
     pub most: usize,
-    /// Number of tokens of a long text that each window predicts.
+    /// Number of tokens of a long text that each window after the first predicts.
     pub stride: usize,
 }
 
@@ -60,7 +60,7 @@ const WINDOWS: usize = 1 << 12;
 /// A context as tokens.
 struct Read<'a> {
     text: &'a str,
-    /// White space at its end, which belongs to the continuation.
+    /// White space at the end of the context, which belongs to the continuation.
     space: &'a str,
     /// Number of the context's tokens.
     count: usize,
@@ -127,7 +127,7 @@ impl Requests<'_> {
         // White space at the end of a context often belongs to the next token.
         let (mut text, space) = context.split_at(context.trim_end_matches(is_space).len());
         if self.tokenizer.is_bytes() {
-            // Text that the model cannot read need not be tokenized.
+            // Text beyond the model's context need not be tokenized.
             text = &text[text.floor_char_boundary(text.len().saturating_sub(self.most + 1))..];
         }
         let mut last = match text {
@@ -145,7 +145,7 @@ impl Requests<'_> {
         })
     }
 
-    /// Makes the request of a continuation. Context and continuation are tokenized together; the tokens after the
+    /// Makes the request for a continuation. Context and continuation are tokenized together, and the tokens after the
     /// context's tokens are the continuation. A context that is too long loses its beginning.
     fn pair(
         &self,
@@ -191,7 +191,7 @@ impl Requests<'_> {
         take: Take,
         goes_on: GoesOn,
     ) -> Result<(), Failure> {
-        // `kept` has the tokens from index `from` on that are still needed. The first token is not predicted.
+        // `kept` has the tokens that are still needed, beginning with index `from`. The first token is not predicted.
         let (mut kept, mut from) = (vec![self.tokenizer.first_id()], 0);
         let (mut done, mut count) = (1, 0);
         let mut rest = text;
@@ -213,8 +213,8 @@ impl Requests<'_> {
                 let end = (done + new).min(there);
                 let start = match done {
                     1 => 0,
-                    // The window has as many tokens as the model reads, and a last token that is only predicted. It no
-                    // longer has the token between documents.
+                    // This window has as many tokens as the model reads, and a last token that is only predicted. The
+                    // window no longer includes the token between documents.
                     _ => (end - 1).saturating_sub(self.most).max(1),
                 };
                 take(Request {

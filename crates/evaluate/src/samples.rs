@@ -1,4 +1,4 @@
-//! The file of samples of a task. Scores are written immediately, so a stopped evaluation can continue.
+//! The samples file of a task. Scores are written immediately, so a stopped evaluation can continue.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -15,25 +15,25 @@ use crate::Error;
 use crate::metric::{Found, Sample};
 use crate::task::Task;
 
-/// The first line of a file of samples: the task, the weights and the settings of the samples.
+/// The first line of a samples file: the task, the weights and the settings of the samples.
 #[derive(PartialEq, Serialize, Deserialize)]
 pub struct Heading {
     /// The name of the task.
     pub task: String,
-    /// Its kind.
+    /// The kind of the task.
     pub kind: String,
     /// BLAKE3 of the weights.
     pub weights_blake3: String,
     /// BLAKE3 of the model's config and of the tokenizer. Files of earlier versions have none.
     #[serde(default)]
     pub model_blake3: String,
-    /// BLAKE3 of the file of the task.
+    /// BLAKE3 of the task's file.
     pub documents_blake3: String,
-    /// Tokens that a window predicts.
+    /// Number of tokens of a long text that each window after the first predicts.
     pub stride: usize,
-    /// Tokens that the model reads.
+    /// Number of tokens that the model reads.
     pub context: usize,
-    /// The precision of the products. Files of earlier versions are in f32.
+    /// The precision of matrix products. Files of earlier versions are in f32.
     #[serde(default, skip_serializing_if = "is_f32")]
     pub precision: Precision,
 }
@@ -42,16 +42,16 @@ fn is_f32(precision: &Precision) -> bool {
     *precision == Precision::F32
 }
 
-/// Maximum bytes of a heading, and of a sample. A question has at most 256 choices.
+/// Maximum size of a heading or a sample, in bytes. A question has at most 256 choices, so its sample is smaller.
 const MOST: u64 = 1 << 16;
 
-/// A file of samples.
+/// A samples file.
 pub struct Samples {
     path: PathBuf,
     file: fs::File,
     /// The first line.
     heading: String,
-    /// The sample of each document of the task; `None` if it is not scored yet.
+    /// The metrics' part of the sample of each document; `None` if the document is not scored yet.
     pub found: Vec<Option<Found>>,
     /// Notes for the user.
     pub notes: Vec<String>,
@@ -112,7 +112,7 @@ impl Samples {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Vanished`] if the path of the file no longer leads to it, and an error if the file cannot be
+    /// Returns [`Error::Vanished`] if the path no longer leads to the opened file, and an error if the file cannot be
     /// written.
     pub fn add(&mut self, sample: &Sample, found: Found) -> Result<(), Error> {
         self.check_is_here()?;
@@ -122,7 +122,7 @@ impl Samples {
         Ok(())
     }
 
-    /// Checks that the path of the file still leads to it.
+    /// Checks that the path still leads to the opened file.
     pub fn check_is_here(&self) -> Result<(), Error> {
         let own = self.file.metadata();
         let own = own.map_err(RunError::io("read", &self.path))?;
@@ -133,8 +133,8 @@ impl Samples {
     }
 }
 
-/// Reads the samples in the file `path`. Returns the number of bytes of its complete lines, or `None` if the file has a
-/// different heading.
+/// Reads the samples in the file `path`, and removes damaged lines from the file. Returns the number of bytes of the
+/// complete lines that are left, or `None` if the file has a different heading.
 fn read(
     path: &Path,
     task: &Task,
@@ -185,12 +185,12 @@ fn read(
     without(path, keep, &damaged.parts).map(Some)
 }
 
-/// Lines of a file that are damaged.
+/// The damaged lines of a file.
 #[derive(Default)]
 struct Damaged {
-    /// Their number.
+    /// The number of damaged lines.
     lines: usize,
-    /// Their byte ranges in the file, in order. Adjacent lines form one range.
+    /// The byte ranges of the damaged lines in the file, in order. Adjacent lines form one range.
     parts: Vec<Range<u64>>,
 }
 
@@ -204,7 +204,8 @@ impl Damaged {
     }
 }
 
-/// Removes the ranges `damaged` from the first `keep` bytes of a file, and all later bytes. Returns the new length.
+/// Removes the ranges `damaged` from the first `keep` bytes of a file, and removes all later bytes. Returns the new
+/// length.
 fn without(path: &Path, keep: u64, damaged: &[Range<u64>]) -> Result<u64, Error> {
     let content = fs::read(path).map_err(RunError::io("read", path))?;
     let starts = std::iter::once(0).chain(damaged.iter().map(|range| range.end));
@@ -235,7 +236,7 @@ fn is_sealed(heading: &str, line: &str) -> bool {
     sample.is_some_and(|(sample, _)| sealed(heading, sample) == line)
 }
 
-/// The complete lines of a file, up to the first line that is too long.
+/// The complete lines of a file, up to the first line that is too long or is not valid UTF-8.
 struct Lines<'a>(BufReader<fs::File>, &'a Path);
 
 impl Lines<'_> {

@@ -1,11 +1,14 @@
 //! The likelihood of continuations.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
-use residual_zoo_core::LanguageModel;
+use residual_zoo_core::{LanguageModel, Precision};
+use residual_zoo_data::{DataError, unless_stopped};
 
+use crate::Error;
 use crate::request::Request;
 
 /// The answer to a request.
@@ -25,13 +28,14 @@ impl Score {
     };
 }
 
-/// The indices of requests that are scored together, by row.
+/// The indices of requests that are scored together, by row of the batch.
 ///
 /// A batch has one of two forms. In the first, each row has one continuation; all contexts have the same length, and so
 /// do all continuations. In the second, a single row has several continuations of the same context.
 pub type Batch = Vec<Vec<usize>>;
 
-/// Maximum number of logits that are computed at once. It is exceeded if one token per row already needs more.
+/// Maximum number of logits that are computed at once. It is exceeded if one token per row already needs more logits. A
+/// model that revises earlier positions can exceed it too, because such a model reads each sequence as a whole.
 pub const MOST_LOGITS: usize = 1 << 24;
 
 /// Maximum number of continuations of one context that are scored together. A text that repeats itself can have many
@@ -39,7 +43,8 @@ pub const MOST_LOGITS: usize = 1 << 24;
 const MOST_SHARED: usize = 256;
 
 /// Groups requests into batches. Requests of a document with the same context share a batch. Other batches have at most
-/// `rows` requests. Nothing is padded: an appended token changes earlier results of a recurrence.
+/// `rows` requests. Nothing is padded, because an appended token can change earlier results, as in a recurrent
+/// transformer.
 pub fn batches(requests: &[Request], rows: usize) -> Vec<Batch> {
     let mut shared: BTreeMap<(usize, &[u32]), Vec<usize>> = BTreeMap::new();
     for (place, request) in requests.iter().enumerate() {
@@ -59,16 +64,43 @@ pub fn batches(requests: &[Request], rows: usize) -> Vec<Batch> {
     for groups in equal.into_values() {
         batches.extend(groups.chunks(rows.max(1)).map(<[_]>::to_vec));
     }
-    // The documents are scored in order.
+    // The batches are in the order of their first requests.
     batches.sort_by_key(|batch| batch[0][0]);
     batches
+}
+
+/// Scores a batch like [`score`], but on Flex the user can stop the process within a forward pass. Passes of other
+/// backends are short.
+///
+/// # Errors
+///
+/// Returns [`Error::Stopped`] if the user stops the process.
+pub fn score_unless_stopped<B: Backend, M: LanguageModel<B>>(
+    model: &M,
+    revises: bool,
+    requests: &Arc<Vec<Request>>,
+    batch: &Batch,
+    device: &B::Device,
+) -> Result<Vec<(usize, Score)>, Error> {
+    if !B::name(device).contains("flex") {
+        return Ok(score::<B, _>(model, revises, requests, batch, device));
+    }
+    let (model, requests) = (model.clone(), requests.clone());
+    let (batch, device, precision) = (batch.clone(), device.clone(), Precision::now());
+    let scored = unless_stopped(move || {
+        precision.during(|| score::<B, _>(&model, revises, &requests, &batch, &device))
+    });
+    scored.map_err(|error| match error {
+        DataError::Stopped => Error::Stopped,
+        error => error.into(),
+    })
 }
 
 /// Scores a batch of `requests`. Returns the indices of the requests and their scores.
 ///
 /// The context is read once, and only the logits after its last token are computed. Each continuation starts from a
 /// copy of the cache. If the model `revises` earlier positions, each sequence is read as a whole, as in training.
-pub fn score<B: Backend, M: LanguageModel<B>>(
+fn score<B: Backend, M: LanguageModel<B>>(
     model: &M,
     revises: bool,
     requests: &[Request],
@@ -128,7 +160,7 @@ fn whole<B: Backend, M: LanguageModel<B>>(
     scores
 }
 
-/// Scores continuations of equal length, one for each row. `next` are the logits `[rows, vocab]` after the cached
+/// Scores continuations of equal length, one for each row. `next` holds the logits `[rows, vocab]` after the cached
 /// tokens.
 fn continue_with<B: Backend, M: LanguageModel<B>>(
     model: &M,
@@ -184,8 +216,6 @@ fn ids<B: Backend>(rows: &[&[u32]], device: &B::Device) -> Tensor<B, 2, Int> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use residual_zoo_data::{Tokenizer, TokenizerConfig};
 
     use super::*;

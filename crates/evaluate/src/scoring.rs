@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::LanguageModel;
@@ -11,7 +12,7 @@ use crate::evaluation::OnProgress;
 use crate::metric::{Found, Sample};
 use crate::request::{Request, Requests};
 use crate::samples::Samples;
-use crate::score::{Score, batches, score};
+use crate::score::{Score, batches, score_unless_stopped};
 use crate::task::Task;
 
 /// Limits on the waiting requests, and on their tokens. With more requests, more of them have equal length.
@@ -31,7 +32,7 @@ pub struct Scorer<B: Backend, M> {
     pub model: M,
     /// Whether the model revises earlier positions.
     pub revises: bool,
-    /// Number of requests of equal length that are scored at once.
+    /// Maximum number of requests of equal length that are scored at once.
     pub batch: usize,
     /// The device of the model.
     pub device: B::Device,
@@ -80,7 +81,7 @@ impl<'a, 'p, B: Backend, M: LanguageModel<B>> Scoring<'a, 'p, B, M> {
         }
     }
 
-    /// Scores all requests.
+    /// Scores the requests of all documents that have no scores yet.
     ///
     /// # Errors
     ///
@@ -117,9 +118,9 @@ impl<'a, 'p, B: Backend, M: LanguageModel<B>> Scoring<'a, 'p, B, M> {
         }
     }
 
-    /// Scores the waiting requests. A document with all of its scores is written immediately.
+    /// Scores the waiting requests. The sample of a document is written as soon as it has all scores.
     fn score_waiting(&mut self) -> Result<(), Error> {
-        let requests = std::mem::take(&mut self.waiting);
+        let requests = Arc::new(std::mem::take(&mut self.waiting));
         self.tokens = 0;
         // The range of each document's requests, and how many of them have no score yet.
         let mut parts: BTreeMap<usize, (std::ops::Range<usize>, usize)> = BTreeMap::new();
@@ -140,7 +141,8 @@ impl<'a, 'p, B: Backend, M: LanguageModel<B>> Scoring<'a, 'p, B, M> {
             if !goes_on {
                 return Err(Error::Stopped);
             }
-            for (place, score) in score::<B, _>(model, *revises, &requests, &batch, device) {
+            let found = score_unless_stopped::<B, _>(model, *revises, &requests, &batch, device)?;
+            for (place, score) in found {
                 scores[place] = score;
                 self.done += 1;
                 let number = requests[place].document;
@@ -157,7 +159,7 @@ impl<'a, 'p, B: Backend, M: LanguageModel<B>> Scoring<'a, 'p, B, M> {
         Ok(())
     }
 
-    /// Adds the scores of requests of a document, in their order.
+    /// Adds the scores of some of a document's requests, in order.
     fn add(&mut self, number: usize, requests: &[Request], scores: &[Score]) -> Result<(), Error> {
         let Some((sample, left)) = self.open.get_mut(&number) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Tasks: files of documents, in the fields of the public data sets.
+//! Tasks: files of documents, with the fields of the public data sets.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Kind {
         named.map_or("", |(name, _)| name)
     }
 
-    /// Returns the metrics of a task of this kind, as in `lm_eval`.
+    /// Returns the names of the metrics of a task of this kind; see [`Metric::name`](crate::Metric::name).
     pub fn metrics(self) -> &'static [&'static str] {
         match self {
             Self::Lambada => &["perplexity", "acc"],
@@ -73,11 +73,12 @@ impl Kind {
 pub struct Task {
     /// The name of the task in results.
     pub name: String,
-    /// The file.
+    /// The file or, for plain texts, a directory of files.
     pub path: PathBuf,
     /// The form of the documents.
     pub kind: Kind,
-    /// BLAKE3 of the file, including documents that were not kept.
+    /// BLAKE3 of the file's content or, for plain texts outside a `.jsonl` file, of the texts and their lengths.
+    /// Includes documents that were not kept.
     pub blake3: String,
     /// Number of documents in the file, including documents that were not kept.
     pub original: usize,
@@ -87,20 +88,22 @@ pub struct Task {
 /// The documents of a task: byte ranges of its file, or texts.
 #[derive(Clone, Debug)]
 enum Documents {
-    /// Lines of JSON, by their first byte and their end.
+    /// The text of the file, and the start and end of each line of JSON, in bytes.
     Lines(Arc<String>, Vec<(usize, usize)>),
-    /// Articles of WikiText, by their first byte and their end.
+    /// The text of the file, and the start and end of each WikiText article, in bytes.
     Articles(Arc<String>, Vec<(usize, usize)>),
     /// Texts.
     Texts(Vec<Arc<String>>),
 }
 
 impl Task {
-    /// Reads `FILE`, whose kind follows from its fields, or `KIND=FILE`. At most `limit` documents are kept.
+    /// Reads `FILE` or `KIND=FILE`. Without a kind, the kind of a `.jsonl` file follows from the fields of its first
+    /// document, and any other file or directory has plain texts. At most `limit` documents are kept.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file is missing or of another kind, or if a document lacks a field.
+    /// Returns an error if the file is missing, empty or of another kind, or if a document lacks a field or has an
+    /// invalid one. Documents beyond `limit` are not checked.
     pub fn read(task: &str, limit: Option<usize>) -> Result<Self, Error> {
         let named = task.split_once('=').and_then(|(name, file)| {
             let kind = KINDS.iter().find(|(known, _)| *known == name)?.1;
@@ -183,7 +186,7 @@ impl Task {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no such document. [`read`](Self::read) has checked all others.
+    /// Returns an error if there is no such document. [`read`](Self::read) has checked all existing documents.
     pub fn document(&self, number: usize) -> Result<Document, Error> {
         let found = match &self.documents {
             Documents::Texts(texts) => texts.get(number).map(|text| Ok(roll(text.clone()))),
@@ -217,7 +220,7 @@ impl Task {
         let text = read_utf8(path)?;
         let content = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let blake3 = blake3::hash(content.as_bytes());
-        // Python reads and writes numbers that JSON does not allow.
+        // Python reads and writes numbers that JSON does not allow, such as NaN.
         let text = without_nan(&text).unwrap_or(text);
         let begin = text.len() - text.strip_prefix('\u{feff}').unwrap_or(&text).len();
         let is_blank = |line: &str| line.trim().is_empty();
@@ -296,7 +299,7 @@ impl Task {
         }
     }
 
-    /// Reads the articles of a published file of WikiText. Each article begins with a heading `= Title =`.
+    /// Reads the articles of a published WikiText file. Each article begins with a heading `= Title =`.
     fn of_wikitext(name: String, path: &Path, most: usize) -> Result<Self, Error> {
         let text = read_utf8(path)?;
         let (mut parts, mut start, mut at) = (Vec::new(), 0, 0);

@@ -1,4 +1,6 @@
+import itertools
 import math
+from typing import Callable, NamedTuple, Optional
 
 import torch
 import torch.nn.functional as F
@@ -38,23 +40,62 @@ class Linear(nn.Module):
         y = x @ self.weight
         return y if self.bias is None else y + self.bias
 
+    def split(self, parts):
+        """The maps to each of equal parts of the output."""
+        weights = self.weight.chunk(parts, 1)
+        biases = [0.0] * parts if self.bias is None else self.bias.chunk(parts)
+        return [lambda x, w=w, b=b: x @ w + b for w, b in zip(weights, biases)]
+
+
+def standardised(x, eps, centred=True):
+    """x / √(mean x² + ε), after the mean of x is subtracted if it is centred."""
+    if centred:
+        x = x - x.mean(-1, keepdim=True)
+    return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps)
+
+
+def scale_and_shift(bias):
+    """The parameters of a norm that has a shift if maps have biases."""
+    return "ScaleAndShift" if bias else "Scale"
+
 
 class Norm(nn.Module):
-    """Layer norm, or RMS norm if it is not centred. params: None, Scale or ScaleAndShift."""
+    """Layer norm, or RMS norm if it is not centred. params: None, Scale, OnePlus (1 + γ) or ScaleAndShift."""
 
     def __init__(self, width, eps, params="Scale", centred=True):
         super().__init__()
-        self.eps, self.centred = eps, centred
+        self.eps, self.centred, self.offset = eps, centred, 1.0 if params == "OnePlus" else 0.0
         self.gamma = None if params == "None" else parameter(width)
         self.beta = parameter(width) if params == "ScaleAndShift" else None
 
     def forward(self, x):
-        if self.centred:
-            x = x - x.mean(-1, keepdim=True)
-        x = x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.eps)
-        if self.gamma is not None:
-            x = x * self.gamma
+        return self.scaled(standardised(x, self.eps, self.centred))
+
+    def scaled(self, x):
+        """x ⊙ γ + β."""
+        x = x if self.gamma is None else x * (self.offset + self.gamma)
         return x if self.beta is None else x + self.beta
+
+
+def normed(norm, x):
+    """norm(x) for q, k and v. x is one input, or a list of one for each."""
+    return [norm(each) for each in x] if isinstance(x, list) else [norm(x)] * 3
+
+
+def unchanged(heads, u):
+    """Leaves the heads of attention as they are: [q, k, v], each [batch, heads, time, d], before positions. In a layer
+    without a value projection, v is k.
+
+    A connection can pass another such function to attention. u are the inputs of q, k and v after the norm.
+    """
+    return heads
+
+
+def causal_sum(z, w):
+    """Σ_j w_j ⊙ z_{t−K+1+j} for z [batch, time, channels] and w [channels, K]."""
+    kernel, time = w.shape[1], z.shape[1]
+    padded = F.pad(z, (0, 0, kernel - 1, 0))
+    return sum(padded[:, j : j + time] * w[:, j] for j in range(kernel))
 
 
 def causal_attention(q, k, v, scale, alibi=False):
@@ -84,14 +125,14 @@ def merge_heads(x):
 
 
 class TokenEmbeddings(nn.Module):
-    """x_0 = tokens[ids] + positions, logits = norm(x_L) · unembedding."""
+    """x_0 = tokens[ids] + positions, logits = norm(x_L) · unembedding. Without `norm`, there is no final norm."""
 
     def __init__(self, config, vocab_size, positions, norm, tied):
         super().__init__()
         width, mup = config["width"], config["mup"]
         self.tokens = nn.Embedding(vocab_size, width)
         self.positions = nn.Embedding(config["context"], width) if positions else None
-        self.norm = Norm(width, config["norm_eps"], norm)
+        self.norm = Norm(width, config["norm_eps"], norm) if norm else nn.Identity()
         self.unembedding = None if tied else Linear(width, vocab_size, False)
         self.input = mup["input"] if mup else 1.0
         self.output = mup["output"] * mup["base"]["width"] / width if mup else 1.0

@@ -1,37 +1,35 @@
 class Update(nn.Module):
-    """x_{i+1} = connection(x_i, x_{i-1}, …; branch(x_i)). A stream is the list of x_i, x_{i-1}, …"""
+    """A branch and the connection that joins it to the stream."""
 
     def __init__(self, branch, connection):
         super().__init__()
         self.branch, self.connection = branch, connection
 
     def forward(self, stream):
-        fx = self.branch(stream[0])
-        x = fx + stream[0] if self.connection is None else self.connection(stream, fx)
-        return [x, *stream]
+        return self.connection.update(stream, self.branch)
 
 
 class Layer(nn.Module):
-    """The update by attention, then the update by the feed-forward network."""
+    """The update by attention, then, if present, the update by the feed-forward network."""
 
-    def __init__(self, attention, feed_forward, connection):
+    def __init__(self, attention, feed_forward=None):
         super().__init__()
-        self.attention = Update(attention, connection())
-        self.feed_forward = Update(feed_forward, connection())
+        self.attention, self.feed_forward = attention, feed_forward
 
     def forward(self, stream):
-        return self.feed_forward(self.attention(stream))
+        stream = self.attention(stream)
+        return stream if self.feed_forward is None else self.feed_forward(stream)
 
 
 class Increment(nn.Module):
-    """A block as a branch, block(x) − x."""
+    """A block as a branch, block(x) − x. The block starts a new stream."""
 
     def __init__(self, block):
         super().__init__()
         self.block = block
 
     def forward(self, x):
-        return self.block([x])[0] - x
+        return self.block(Stream(x)).x - x
 
 
 class Stack(nn.Module):
@@ -39,15 +37,12 @@ class Stack(nn.Module):
 
     size = None
 
-    def __init__(self, layers):
+    def __init__(self, layers, ends):
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers, self.ends = nn.ModuleList(layers), ends
 
-    def forward(self, x, lengths):
-        stream = [x]
-        for layer in self.layers:
-            stream = layer(stream)
-        return stream[0]
+    def forward(self, x, ids, lengths, norm):
+        return through(self.ends, self.layers, x, ids)
 
 
 def build(model, vocab_size):
@@ -55,28 +50,53 @@ def build(model, vocab_size):
     kind, fields = variant(model)
     composed = fields if kind == "Composed" else {"layers": [model]}
     entries = [variant(entry) for entry in composed["layers"]]
-    placed, settings = variant(composed.get("connection") or "None")
+    placed, connection = variant(composed.get("connection") or "None")
+    name, settings = variant(connection or "None")
+    design = CONNECTIONS[name]
+    frame, around_layers = design.frame(settings), placed == "PerLayer"
 
-    def connection(config):
-        # Laurel is the only connection that a file can name.
-        return Laurel(settings["Laurel"], stream_width(config))
-
-    def layer(index):
+    def layer(index, on, i):
         name, config = entries[index % len(entries)]
         attention, feed_forward, _ = ARCHITECTURES[name]
-        inside = (lambda: connection(config)) if placed == "PerSublayer" else lambda: None
-        block = Layer(attention(config, index), feed_forward(config), inside)
-        return Update(Increment(block), connection(config)) if placed == "PerLayer" else block
+        branches = [attention(config, index, frame._replace(own_values=frame.own_values or i == 0))]
+        if frame.feed_forward:
+            branches.append(feed_forward(config, frame))
+        if around_layers:
+            block = Layer(*(Update(branch, Plain()) for branch in branches))
+            return Update(Increment(block), design.connection(settings, on, i))
+        return Layer(*(Update(branch, design.connection(settings, on, i + at)) for at, branch in enumerate(branches)))
 
-    name, config = entries[0]
-    layers = [layer(index) for index in range(config["n_layer"])]
-    recurrence = composed.get("recurrence")
-    block = Recurrent(recurrence, layers) if recurrence else Stack(layers)
-    return ARCHITECTURES[name][2](config, vocab_size), block, config["context"]
+    first, config = entries[0]
+    width, n_layer = stream_width(config), config["n_layer"]
+    recurrence, loops = composed.get("recurrence"), composed.get("loops")
+    # Number of layers of each stream.
+    sizes = [1] * n_layer if recurrence else loop_sizes(loops, n_layer) if loops else [n_layer]
+    per_layer = 1 if around_layers or not frame.feed_forward else 2
+    layers, ends = [], []
+    for size in sizes:
+        count, into_norm = size * per_layer, not (recurrence or loops)
+        on = Sites(width, count, per_layer, around_layers, into_norm, *attention_heads(config), vocab_size)
+        layers += [layer(len(layers) + at, on, at * per_layer) for at in range(size)]
+        ends.append(design.ends(settings, on))
+    if recurrence:
+        block = Recurrent(recurrence, layers, ends)
+    elif loops:
+        block = Loops(loops, layers, ends, width)
+    else:
+        block = Stack(layers, *ends)
+    return ARCHITECTURES[first][2](config, vocab_size, frame), block, config["context"]
 
 
 def stream_width(config):
     return config["width"] if "width" in config else config["d_k"] * config["d_v"]
+
+
+def attention_heads(config):
+    """Number of heads of keys and of values, and the width of a head."""
+    if "rank" in config:
+        return config["rank"], config["d_v"]
+    heads = config["n_head"]
+    return config.get("n_kv_head") or heads, config.get("head_dim") or config["width"] // heads
 
 
 class ResidualZooConfig(PretrainedConfig):
@@ -90,14 +110,14 @@ class ResidualZooConfig(PretrainedConfig):
 class ResidualZooForCausalLM(PreTrainedModel, GenerationMixin):
     """The model of `config`, for inference: it has no dropout and keeps no cache.
 
-    Padding does not count. Each row is computed from its real tokens alone, wherever the attention mask has its zeros.
+    Padding has no effect: each row is computed from its real tokens alone, wherever the attention mask has zeros.
     The logits at a position of padding equal the logits of the real token before it.
     """
 
     config_class = ResidualZooConfig
     main_input_name = "input_ids"
     accepts_loss_kwargs = False
-    # Without a cache there is nothing that assisted generation could shorten.
+    # Refuses assisted generation, which would have to shorten a cache.
     _is_stateful = True
 
     def __init__(self, config):
@@ -136,7 +156,8 @@ class ResidualZooForCausalLM(PreTrainedModel, GenerationMixin):
             order = real.int().argsort(dim=1, descending=True, stable=True)[:, :time]
             input_ids = input_ids.masked_fill(~real, 0).gather(1, order)
             labels = None if labels is None else labels.masked_fill(~real, -100).gather(1, order)
-        logits = self.embeddings.unembed(self.block(self.embeddings.embed(input_ids), lengths))
+        x = self.block(self.embeddings.embed(input_ids), input_ids, lengths, self.embeddings.norm)
+        logits = self.embeddings.unembed(x)
         loss = None
         if labels is not None:
             loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
@@ -149,7 +170,7 @@ class ResidualZooForCausalLM(PreTrainedModel, GenerationMixin):
         pad, rows, time = self.config.pad_token_id, *ids.shape
         ends = [getattr(self.config, name, None) for name in ("bos_token_id", "eos_token_id")]
         is_end = any(pad in end if isinstance(end, list) else pad == end for end in ends)
-        # A text may begin with one token that also stands between texts.
+        # A sequence may begin with one token that also separates sequences.
         if pad is not None and time > is_end and bool((ids[:, : 1 + is_end] == pad).all(1).any()):
             raise ValueError("the input begins with padding; give an attention_mask")
         size = self.block.size
@@ -168,7 +189,7 @@ class ResidualZooForCausalLM(PreTrainedModel, GenerationMixin):
     def prepare_inputs_for_generation(self, input_ids, attention_mask=None, **_):
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
-        # The last real tokens, as many as the context has.
+        # The last real tokens, at most as many as the context holds.
         last = attention_mask.flip(1).cumsum(1).flip(1) <= self.context
         return {"input_ids": input_ids, "attention_mask": attention_mask * last}
 
@@ -182,7 +203,8 @@ def refuse(others):
 
 
 def real_tokens(mask, ids):
-    """Where `mask` is 1. The mask must have the shape of `ids`; others, such as additive masks, are refused."""
+    """The positions where `mask` is 1. The mask must have the shape of `ids`. Other masks, such as additive ones, are
+    refused."""
     if mask.shape != ids.shape:
         raise ValueError(f"attention_mask is {list(mask.shape)}, but input_ids are {list(ids.shape)}")
     if not bool(((mask == 0) | (mask == 1)).all()):

@@ -1,4 +1,4 @@
-//! Added tokens from the files beside a tokenizer, as `transformers` reads them.
+//! Reads added tokens from the files beside a tokenizer, as `transformers` does.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -19,14 +19,14 @@ const NAMED: [&str; 7] = [
     "cls_token",
     "mask_token",
 ];
-/// Fields that name several special tokens. `transformers` 5 reads the second one only if the first is not used.
+/// Fields that name several special tokens. `transformers` 5 reads the second field only if the first is not used.
 const EXTRA: &str = "extra_special_tokens";
 const ADDITIONAL: &str = "additional_special_tokens";
 /// Special tokens that GPT-2's tokenizer has even if the files do not mention them.
 const IMPLIED: [&str; 3] = ["bos_token", "eos_token", "unk_token"];
 const DECODER: &str = "added_tokens_decoder";
 
-/// A token that a tokenizer finds in a text before its model sees the text.
+/// A token that a tokenizer finds in a text before the tokenizer's own model, such as BPE, sees the text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Added {
     content: String,
@@ -49,7 +49,7 @@ impl Added {
         }
     }
 
-    /// Reads a token, which is written as its text or with its fields. `None` for something else.
+    /// Reads a token, written as a string or as an object with its fields. Returns `None` for any other value.
     fn of(value: &Value, special: bool) -> Option<Self> {
         if let Some(content) = value.as_str() {
             return Some(Self::new(content, true));
@@ -70,7 +70,7 @@ impl Added {
 /// The special tokens in fields that list several, merged from the files as `transformers` 5.23 does.
 #[derive(Default)]
 struct Several {
-    /// Tokens that are values of objects.
+    /// Tokens that are values of a JSON object.
     named: Vec<Value>,
     extra: Option<Value>,
     additional: Option<Value>,
@@ -118,7 +118,7 @@ impl Several {
         }
     }
 
-    /// Returns the tokens without an order, and the tokens with an order, in which they get ids.
+    /// Returns the unordered tokens and the ordered tokens. The ordered tokens get ids in their order.
     fn tokens(self) -> (Vec<Added>, Vec<Added>) {
         let read = |values: Vec<Value>| {
             let tokens = values.iter().filter_map(|value| Added::of(value, true));
@@ -227,11 +227,13 @@ impl Beside {
     }
 
     /// Adds the tokens to the content of a `tokenizer.json`. Tokens beyond a table of `vocab_size` ids cannot be used
-    /// and are left out. Returns whether the file has changed, and the tokens that were left out.
+    /// and are left out. Returns whether the content has changed, and the tokens that were left out, except the implied
+    /// one.
     ///
     /// # Errors
     ///
-    /// Returns the problem if a token's id in a file differs from the id that it gets, or if its id is unknown.
+    /// Returns the problem if a token's id in a file differs from the id that the token gets, or if the token's id is
+    /// unknown.
     pub fn add_to(&self, file: &mut Value, vocab_size: usize) -> Result<(bool, Vec<&str>), String> {
         let before = file["added_tokens"].take();
         let mut list: Vec<Value> = before.as_array().cloned().unwrap_or_default();
@@ -242,7 +244,7 @@ impl Beside {
                     .filter_map(|(token, id)| Some((token.as_str(), id.as_u64()?)))
                     .collect()
             }
-            // Tokens with their scores.
+            // An array holds tokens with their scores.
             Value::Array(tokens) => {
                 let tokens = (0..).zip(tokens);
                 tokens
@@ -257,7 +259,7 @@ impl Beside {
             Some((content, place))
         });
         let mut places: HashMap<String, usize> = places.collect();
-        // `tokenizers` counts in the same way.
+        // `tokenizers` assigns new ids in the same way.
         let mut next = vocabulary.len() as u64;
         next = list
             .iter()

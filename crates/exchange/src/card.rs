@@ -1,4 +1,4 @@
-//! The model card of an exported model.
+//! Makes the model card of an exported model.
 
 use std::fmt::{Display, Write as _};
 use std::fs;
@@ -13,8 +13,8 @@ use serde_json::json;
 
 use crate::{Error, ExportOptions};
 
-/// Makes the model card of `checkpoint`, a checkpoint of `run`, as a model of `class`. `has_code` tells whether the model
-/// comes with a Python module.
+/// Makes the model card of `checkpoint`, a checkpoint of `run` that is exported as a model of `class`. `has_code` tells
+/// whether the model comes with a Python module.
 ///
 /// # Errors
 ///
@@ -35,7 +35,7 @@ pub fn card(
         true => ", trust_remote_code=True",
         false => "",
     };
-    // `AutoTokenizer` replaces the tokenizer of every model of the class of Qwen 2 by Qwen's.
+    // `AutoTokenizer` replaces the tokenizer of every `Qwen2ForCausalLM` with Qwen's.
     let tokenizer = match class == "Qwen2ForCausalLM" {
         true => "PreTrainedTokenizerFast",
         false => "AutoTokenizer",
@@ -115,7 +115,7 @@ pub fn card(
     Ok(card)
 }
 
-/// Returns the last validation loss up to `step`, and its step. An imported run has none.
+/// Returns the last validation loss up to `step`, and its step. An imported run has no validation loss.
 fn last_loss(run: &Run, step: usize) -> Result<Option<(usize, f64)>, Error> {
     if fs::symlink_metadata(run.directory().join(METRICS)).is_err() {
         return Ok(None);
@@ -133,7 +133,7 @@ fn last_loss(run: &Run, step: usize) -> Result<Option<(usize, f64)>, Error> {
         .next_back())
 }
 
-/// Writes untrusted text on one line of Markdown, as plain text. Markup, HTML, links and the ends of cells are escaped.
+/// Writes untrusted text on one line of Markdown, as plain text. Markup, HTML, links and table separators are escaped.
 fn inline(text: impl Display) -> String {
     let mut escaped = String::new();
     for c in one_line(text).chars() {

@@ -1,4 +1,4 @@
-//! The tokens at the ends of a text, as `transformers` stores them for a model.
+//! The tokens that begin and end a text, as `transformers` stores them for a model.
 
 use std::path::Path;
 
@@ -12,15 +12,15 @@ use crate::tokenizer::Found;
 /// The fields of `config.json` and `generation_config.json` for the tokens that begin and end a text.
 pub const FIELDS: [&str; 2] = ["bos_token_id", "eos_token_id"];
 
-/// The values in `config.json` and `generation_config.json` for the ends of a text.
+/// The values in `config.json` and `generation_config.json` for the tokens that begin and end a text.
 #[derive(Debug, Default)]
 pub struct Ends {
-    /// The values of each field, with their files. The first value with a token counts.
+    /// The values of each field, with the files that they come from. The first value with a token counts.
     ids: [Vec<(&'static str, Value)>; 2],
 }
 
 impl Ends {
-    /// Reads the files in `directory`. `config` has the fields of its `config.json`.
+    /// Reads the `generation_config.json` in `directory`. `config` has the fields of the `config.json` there.
     ///
     /// # Errors
     ///
@@ -39,9 +39,9 @@ impl Ends {
     }
 
     /// Returns the tokenizer with these tokens, and notes for the user. A text begins with the tokenizer's `bos_token`,
-    /// as in `lm_eval`, and ends where `generation_config.json` says, as in `transformers`. If the tokenizer or that
-    /// file names no token, the other files are used. Of several ids that end a text, the first one also stands between
-    /// texts.
+    /// as in `lm_eval`, and ends where `generation_config.json` says, as in `transformers`. If the tokenizer or
+    /// `generation_config.json` names no token, the other files are used. If several ids end a text, the first one also
+    /// separates texts.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl Ends {
     }
 }
 
-/// Returns the ids of tokens in the first of `values` that has one.
+/// Returns the token ids in the first of `values` that has any.
 fn ids(
     tokenizer: &Tokenizer,
     field: &str,
@@ -88,7 +88,7 @@ fn ids(
             id.filter(|id| tokenizer.has_token(*id))
         };
         let found: Vec<u32> = list.iter().filter_map(id).collect();
-        // One note for each file: a list can be long.
+        // One note for each file, because a list can be long.
         let wrong = list.iter().find(|value| id(value).is_none());
         if let Some(wrong) = wrong.filter(|wrong| !odd.contains(wrong)) {
             notes.push(format!(

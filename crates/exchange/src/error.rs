@@ -1,4 +1,4 @@
-//! Errors of reading and writing the models of other projects.
+//! Errors in reading and writing models of other projects.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub enum Error {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// The problem, and how to fix it. It may quote the file.
+        /// The problem, and how to fix it. The text may quote the file.
         problem: String,
     },
     /// The tensors of a file do not match its model.
@@ -27,13 +27,13 @@ pub enum Error {
         missing: Vec<String>,
         /// The tensors that the model does not have.
         unexpected: Vec<String>,
-        /// The tensors of wrong shape, each with both shapes.
+        /// The tensors with a wrong shape, each with both shapes.
         shapes: Vec<String>,
     },
     /// A setting is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A tokenizer or a file of the hub cannot be used.
+    /// A tokenizer, or a file on the Hugging Face hub, cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
     /// A run cannot be read or written.
@@ -41,7 +41,7 @@ pub enum Error {
     Run(#[from] residual_zoo_runs::Error),
 }
 
-/// Number of names of each kind that an error lists.
+/// Maximum number of names of each kind that an error lists.
 const LISTED: usize = 12;
 
 impl Blame for Error {
@@ -55,7 +55,7 @@ impl Blame for Error {
 }
 
 impl Error {
-    /// Returns the error of a run, if it is one.
+    /// Returns the error of a run inside this error, if there is one.
     pub fn of_run(&mut self) -> Option<&mut residual_zoo_runs::Error> {
         match self {
             Self::Run(error) => Some(error),
@@ -83,7 +83,7 @@ impl Error {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            // The names come from the file.
+            // The names come from an untrusted file.
             let listed: Vec<String> = names.iter().take(LISTED).map(one_line).collect();
             format!("{kind}: {}{more}", listed.join(", "))
         });

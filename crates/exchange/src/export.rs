@@ -8,7 +8,7 @@ use residual_zoo_core::{
     Architecture as _, ConfigError, Design as _, ModelConfig as _, Tensors, params,
 };
 use residual_zoo_models::{ConnectionConfig, ModelConfig, PlacedConnection, Run, Zoo};
-use residual_zoo_models::{gpt2, laurel, llama, ngpt, recurrent, rmt, tokenformer};
+use residual_zoo_models::{gpt2, laurel, llama, loops, ngpt, recurrent, rmt, streams, tokenformer};
 use residual_zoo_runs::checkpoint::{read_finite_tensors, write_tensors};
 use residual_zoo_runs::{Error as RunError, disk};
 use serde::Deserialize;
@@ -29,28 +29,31 @@ pub struct ExportOptions {
 
 /// The result of an export.
 pub struct Exported {
-    /// The class of `transformers` that reads the model.
+    /// The class that reads the model: a class of `transformers`, or the class in the exported Python module.
     pub class: &'static str,
     /// The exported checkpoint.
     pub checkpoint: PathBuf,
+    /// Notes about damaged checkpoints and files.
+    pub notes: Vec<String>,
 }
 
 const GPT2: &str = "GPT2LMHeadModel";
 const OWN: &str = "ResidualZooForCausalLM";
 /// The Python module for models that `transformers` does not have.
 pub const MODULE: &str = "modeling_residual_zoo";
-/// The `model_type` of these models.
+/// The `model_type` of models that come with [`MODULE`].
 pub const OWN_TYPE: &str = "residual_zoo";
 
 /// Writes the chosen checkpoint of `run` to the new directory `directory`: configs, weights, tokenizer and a model
-/// card. A GPT-2 becomes a `GPT2LMHeadModel`, and a Llama (the modern decoder) the class of `transformers` that has it,
-/// such as `LlamaForCausalLM`. Other models of GPT-2, Llama, nGPT, RMT and TokenFormer layers, with plain connections or
-/// LAuReL, come with the code that `trust_remote_code` runs.
+/// card. A GPT-2 becomes a `GPT2LMHeadModel`. A Llama (the modern decoder) becomes the class of `transformers` that has
+/// its settings, such as `LlamaForCausalLM`. Other models of GPT-2, Llama, nGPT, RMT and TokenFormer layers, with any
+/// connection, recurrence or loops, come with the code that `trust_remote_code` runs.
 ///
 /// # Errors
 ///
-/// Returns an error if `directory` exists and is not empty, if the run has no good checkpoint, if the checkpoint is not
-/// of the model of the config, if the model cannot be exported, or if a file cannot be written.
+/// Returns an error if `directory` exists and is not empty, or is a link or the current directory. Also returns an
+/// error if the run has no good checkpoint, if the checkpoint does not fit the config's model, or if the model cannot
+/// be exported. Returns I/O errors too.
 pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Exported, Error> {
     if run.config.data.time().is_some() {
         let problem = "was not trained on text, so it is not a language model that can be exported";
@@ -65,7 +68,9 @@ pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Ex
         let problem = "is a link or the current directory; give a new directory";
         return Err(Error::file(directory, problem));
     }
-    let checkpoint = run.checkpoint()?.path;
+    let newest = run.checkpoint()?;
+    let notes = newest.notes();
+    let checkpoint = newest.path;
     let path = run.weights_in(&checkpoint)?;
     let (weights, _) = read_finite_tensors(&path)?;
     // The config may have been edited since the weights were written.
@@ -99,13 +104,14 @@ pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Ex
     Ok(Exported {
         class: files.class,
         checkpoint,
+        notes,
     })
 }
 
 const TAKEN: &str =
     "was written by another export or program meanwhile, and is kept; give another directory";
 
-/// Whether there is nothing at `directory`, or an empty directory.
+/// Whether `directory` does not exist or is empty.
 fn is_free(directory: &Path) -> bool {
     match std::fs::read_dir(directory) {
         Ok(mut entries) => entries.next().is_none(),
@@ -113,7 +119,7 @@ fn is_free(directory: &Path) -> bool {
     }
 }
 
-/// Returns the run and its weights. The added pairs of a tuned TokenFormer become ordinary pairs.
+/// Returns the run and its weights, with the added pairs of a tuned TokenFormer turned into ordinary pairs.
 fn absorbed(run: &Run, mut weights: Tensors) -> (Run, Tensors) {
     let mut run = run.clone();
     for layer in &mut run.config.model.layers {
@@ -131,23 +137,23 @@ fn is_current(directory: &Path) -> bool {
     current.is_ok_and(|current| found.is_ok_and(|found| found == current))
 }
 
-/// Maximum bytes of the directory's name in the names of unfinished exports. The rest is for the id of the process:
-/// file systems take names of 255 bytes.
+/// Maximum bytes of the directory's name in the names of unfinished exports. The rest is for the process id, because
+/// file systems allow names of at most 255 bytes.
 const MOST_NAME: usize = 230;
 
-/// Returns the beginning of the names of unfinished exports to `directory`.
+/// Returns the prefix that the names of all unfinished exports to `directory` share.
 fn unfinished(directory: &Path) -> String {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
     format!("{}.", &name[..name.floor_char_boundary(MOST_NAME)])
 }
 
-/// Returns the directory that has the files until they are complete.
+/// Returns the directory that holds the files until the export is complete.
 fn aside(directory: &Path) -> PathBuf {
     let name = unfinished(directory);
     directory.with_file_name(format!("{name}{}.partial", std::process::id()))
 }
 
-/// Deletes the leftovers of killed exports to `directory`, if nothing was written there for an hour.
+/// Deletes the leftovers of killed exports to `directory`, if nothing was written to them for an hour.
 fn remove_leftovers(directory: &Path) {
     let name = unfinished(directory);
     let is_one = |path: &Path| {
@@ -259,7 +265,7 @@ impl Files {
         let file = run.tokenizer.to_hf_json();
         let [pad, unknown] = names(run, &file);
         let names = ["bos_token", "eos_token", "pad_token", "unk_token"];
-        // An ordinary token stays unnamed: texts would be split at its name.
+        // An ordinary token is not named, because `transformers` would then split texts at it.
         for (name, id) in names.into_iter().zip([begin, end, pad, unknown]) {
             if let Some(token) = id.and_then(|id| run.tokenizer.special_token(id)) {
                 tokenizer[name] = token.into();
@@ -318,10 +324,10 @@ fn names(run: &Run, file: &str) -> [Option<u32>; 2] {
     ]
 }
 
-/// The field of `tokenizer_config.json` with the zoo's kind of tokenizer.
+/// The field of `tokenizer_config.json` that names the zoo's kind of tokenizer.
 pub const KIND: &str = "residual_zoo_kind";
 
-/// Converts the weights to the form of `GPT2LMHeadModel`.
+/// Converts the weights to the names and layout of `GPT2LMHeadModel`.
 fn gpt2_weights(config: &gpt2::Gpt2Config, mut weights: Tensors) -> Tensors {
     let head = weights.remove(UNEMBEDDING).and_then(transpose);
     let theirs = HUGGING_FACE.write(weights, config.n_layer).into_iter();
@@ -335,17 +341,12 @@ fn gpt2_weights(config: &gpt2::Gpt2Config, mut weights: Tensors) -> Tensors {
     theirs
 }
 
-/// Returns the Python code of the parts of a model.
+/// Returns the Python code of each part of a model.
 fn parts(model: &ModelConfig) -> Result<Vec<&'static str>, Error> {
     let no_code = |field: &str, name: &str, can: &str| {
-        let problem = format!("is {name}, which has no code in Python; {can} can be exported");
+        let problem = format!("is {name}, which has no code in Python; {can}");
         Err(ConfigError::new(field, problem).into())
     };
-    if model.loops.is_some() {
-        let problem =
-            "is set, and depth loops have no code in Python; other models can be exported";
-        return Err(ConfigError::new("model.loops", problem).into());
-    }
     let mut parts = Vec::new();
     for entry in &model.layers {
         let part = match entry {
@@ -355,7 +356,7 @@ fn parts(model: &ModelConfig) -> Result<Vec<&'static str>, Error> {
             Zoo::Rmt(_) => rmt::MODELING,
             Zoo::TokenFormer(_) => tokenformer::MODELING,
             other => {
-                let can = "GPT-2, Llama, nGPT, RMT and TokenFormer";
+                let can = "GPT-2, Llama, nGPT, RMT and TokenFormer can be exported";
                 return no_code("model", other.name(), can);
             }
         };
@@ -363,33 +364,46 @@ fn parts(model: &ModelConfig) -> Result<Vec<&'static str>, Error> {
             parts.push(part);
         }
     }
-    match &model.connection {
-        None => {}
-        Some(
-            PlacedConnection::PerSublayer(ConnectionConfig::Laurel(_))
-            | PlacedConnection::PerLayer(ConnectionConfig::Laurel(_)),
-        ) => parts.push(laurel::MODELING),
-        Some(PlacedConnection::PerSublayer(other) | PlacedConnection::PerLayer(other)) => {
-            let can = "models with plain connections and LAuReL";
-            return no_code("model.connection", other.name(), can);
+    if let Some(PlacedConnection::PerSublayer(placed) | PlacedConnection::PerLayer(placed)) =
+        &model.connection
+    {
+        match connection_parts(placed) {
+            Some(files) => parts.extend(files),
+            None => {
+                let can = "export a model with another connection";
+                return no_code("model.connection", placed.name(), can);
+            }
         }
     }
     parts.extend(model.recurrence.as_ref().map(|_| recurrent::MODELING));
+    parts.extend(model.loops.as_ref().map(|_| loops::MODELING));
     Ok(parts)
 }
 
-/// Returns the Python module of a model with these parts.
+/// Returns the Python code of a connection; `None` if the connection has none. The code is found by the connection's
+/// name in JSON.
+fn connection_parts(connection: &ConnectionConfig) -> Option<&'static [&'static str]> {
+    if let ConnectionConfig::Laurel(_) = connection {
+        return Some(&[laurel::MODELING]);
+    }
+    let json = to_json(connection);
+    let name = json.as_object().and_then(|fields| fields.keys().next())?;
+    streams::modeling(name)
+}
+
+/// Returns the Python module of a model that consists of these parts.
 fn module(model: &ModelConfig, parts: &[&str]) -> String {
     let heading = format!(
         "\"\"\"{}, exported by residual-zoo {}.\"\"\"\n",
         model.name(),
         env!("CARGO_PKG_VERSION")
     );
-    let (base, whole) = (
+    let core = [
         include_str!("../modeling/base.py"),
-        include_str!("../modeling/model.py"),
-    );
-    heading + &[&[base], parts, &[whole]].concat().join("\n\n")
+        include_str!("../modeling/stream.py"),
+    ];
+    let whole = include_str!("../modeling/model.py");
+    heading + &[&core, parts, &[whole]].concat().join("\n\n")
 }
 
 fn to_json(value: &impl serde::Serialize) -> Value {

@@ -1,4 +1,4 @@
-//! GPT-2 of Hugging Face (`GPT2LMHeadModel`) and of nanoGPT.
+//! GPT-2 in the formats of Hugging Face (`GPT2LMHeadModel`) and nanoGPT.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::json::{Fields, from_fields};
 use crate::pickle::{Id, Pickle, Value};
 use crate::weights::{Format, Name, drop_tied, linear, rename, same, transpose};
 
-/// Names in the zoo and in `GPT2LMHeadModel`, where the prefix `transformer.` is left out. nanoGPT took its names from
+/// Names in the zoo and in `GPT2LMHeadModel`, without the prefix `transformer.`. nanoGPT took its names from
 /// `GPT2LMHeadModel`.
 const NAMES: &[Name] = &[
     same("embeddings.tokens.weight", "wte.weight"),
@@ -67,24 +67,24 @@ const NAMES: &[Name] = &[
         "block.layers.{}.feed_forward.branch.proj.bias",
         "h.{}.mlp.c_proj.bias",
     ),
-    // The weight is [vocabulary, width] in both projects, so it is transposed separately.
+    // Hugging Face and nanoGPT both store this weight as [vocabulary, width], so it is transposed separately.
     same(UNEMBEDDING, HEAD),
 ];
 
-/// The unembedding in the zoo.
+/// The name of the unembedding in the zoo.
 pub const UNEMBEDDING: &str = "embeddings.unembedding.weight";
 const TOKENS: &str = "wte.weight";
-/// The unembedding in a file of the whole model.
+/// The name of the unembedding in the file of a whole model.
 pub const HEAD: &str = "lm_head.weight";
 
-/// Hugging Face's `Conv1D` has its weight as `[in, out]`.
+/// Hugging Face's format, in which `Conv1D` stores its weight as `[in, out]`.
 pub const HUGGING_FACE: Format = Format {
     names: &[NAMES],
     first_layer: 0,
     transposed: false,
 };
 
-/// nanoGPT's `nn.Linear` has its weight as `[out, in]`.
+/// nanoGPT's format, in which `nn.Linear` stores its weight as `[out, in]`.
 pub const NANO_GPT: Format = Format {
     names: &[NAMES],
     first_layer: 0,
@@ -96,11 +96,11 @@ pub fn is_buffer(name: &str) -> bool {
     name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")
 }
 
-/// Prefix of all tensors but the unembedding, in files of whole models.
+/// Prefix of all tensor names but the unembedding's, in the file of a whole model.
 pub const PREFIX: &str = "transformer.";
 
-/// Brings the names and the unembedding of a file into one form. Names then have no prefix. An unembedding that
-/// is not `tied` to the token table becomes `[width, vocabulary]`. A tied one is left out.
+/// Converts the names and the unembedding of a file to one form. Names then have no prefix. An unembedding that is not
+/// `tied` to the token table becomes `[width, vocabulary]`. A tied unembedding is left out.
 ///
 /// # Errors
 ///
@@ -122,7 +122,7 @@ pub fn normalise(path: &Path, tensors: Tensors, tied: bool) -> Result<Tensors, E
     Ok(tensors)
 }
 
-/// The `config.json` of `GPT2LMHeadModel`. Fields that a file leaves out have the defaults of `transformers`.
+/// The `config.json` of `GPT2LMHeadModel`. Missing fields have the defaults of `transformers`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HfConfig {
@@ -145,13 +145,13 @@ pub struct HfConfig {
     scale_attn_by_inverse_layer_idx: bool,
     tie_word_embeddings: bool,
     add_cross_attention: bool,
-    /// Written, but not read: it may be a list.
+    /// Written but not read, because it may be a list.
     #[serde(skip_deserializing)]
     bos_token_id: Option<u32>,
     #[serde(skip_deserializing)]
     eos_token_id: Option<u32>,
-    /// Whether linear layers and norms have biases. In Hugging Face's model, they always do. A model of the zoo without
-    /// biases gets zero biases there.
+    /// Whether linear layers and norms have biases. In Hugging Face's model, they always do, so a model of the zoo
+    /// without biases gets zero biases on export.
     bias: bool,
 }
 
@@ -187,9 +187,9 @@ impl HfConfig {
     ///
     /// # Errors
     ///
-    /// Returns the problem if a field has another type.
+    /// Returns the problem if a field has the wrong type.
     pub fn of(mut fields: Fields) -> Result<Self, String> {
-        // `transformers` has a second name for these sizes.
+        // `transformers` has a second name for each of these sizes.
         for (name, other) in [
             ("n_positions", "max_position_embeddings"),
             ("n_embd", "hidden_size"),
@@ -208,7 +208,7 @@ impl HfConfig {
         self.vocab_size
     }
 
-    /// Returns the config in the zoo.
+    /// Returns the zoo's config for the model.
     ///
     /// # Errors
     ///
@@ -266,8 +266,8 @@ impl HfConfig {
         })
     }
 
-    /// Returns the config for `transformers`, with `vocab_size` token ids and the ids that begin and end a text. `None`
-    /// if Hugging Face's GPT-2 cannot represent the model: it has no multipliers of μP.
+    /// Returns the config for `transformers`, with `vocab_size` token ids and the ids that begin and end a text.
+    /// Returns `None` if the model has multipliers of μP, which Hugging Face's GPT-2 lacks.
     pub fn write(
         config: &Gpt2Config,
         vocab_size: usize,
@@ -318,7 +318,8 @@ pub fn add_zero_biases(theirs: &mut Tensors) {
     theirs.extend(biases);
 }
 
-/// Removes the biases of a model that has none in the zoo. They are zeros in `GPT2LMHeadModel`.
+/// Removes the biases from the tensors of a file whose model has no biases in the zoo. They are zeros in
+/// `GPT2LMHeadModel`.
 ///
 /// # Errors
 ///
@@ -337,7 +338,7 @@ pub fn without_biases(path: &Path, mut tensors: Tensors) -> Result<Tensors, Erro
     Ok(tensors)
 }
 
-/// Reads the config `model_args` of a checkpoint of nanoGPT. Returns it with the number of token ids.
+/// Reads the config `model_args` of a nanoGPT checkpoint. Returns the config and the number of token ids.
 ///
 /// # Errors
 ///
@@ -359,14 +360,14 @@ pub fn read_nano_gpt(pickle: &Pickle, arguments: Id) -> Result<(Gpt2Config, usiz
         n_head: size("n_head", 12)?,
         width: size("n_embd", 768)?,
         context: size("block_size", 1024)?,
-        // Checkpoints from before this option lack the field.
+        // Checkpoints that are older than this option lack the field `bias`.
         bias: !matches!(field("bias"), Some(Value::Bool(false) | Value::Int(0))),
         dropout: match field("dropout") {
             Some(Value::Float(dropout)) => *dropout,
             Some(Value::Int(dropout)) => *dropout as f64,
             _ => 0.0,
         },
-        // nanoGPT uses PyTorch's default, the error function.
+        // nanoGPT uses PyTorch's default GELU, with the error function.
         activation: Activation::GeluErf,
         ..Gpt2Config::default()
     };

@@ -25,9 +25,9 @@ pub struct ImportOptions {
     /// The tokenizer: `bytes`, a `tokenizer.json` or nanoGPT's `meta.pkl`. `None` means the tokenizer beside the
     /// weights.
     pub tokenizer: Option<String>,
-    /// Number of attention heads, if the files do not have it.
+    /// Number of attention heads, if the files do not state it.
     pub n_head: Option<usize>,
-    /// Changes of fields, such as `model.dropout=0`.
+    /// Changes to config fields, such as `model.dropout=0`.
     pub set: Vec<String>,
 }
 
@@ -35,9 +35,9 @@ pub struct ImportOptions {
 pub struct Imported {
     /// The kind of the files.
     pub kind: &'static str,
-    /// The file of the weights.
+    /// The weights file, or the index of several weights files.
     pub path: PathBuf,
-    /// The config of its run.
+    /// The config of the run that [`write`](Self::write) makes.
     pub config: RunConfig,
     /// The tokenizer, with as many ids as the token table has rows.
     pub tokenizer: Tokenizer,
@@ -47,16 +47,17 @@ pub struct Imported {
     pub notes: Vec<String>,
 }
 
-/// Learning rate of runs that continue from an imported model, as in nanoGPT's example of finetuning.
+/// Learning rate of runs that continue from an imported model, as in nanoGPT's finetuning example.
 const LEARNING_RATE: f64 = 3e-5;
 
-/// Reads the model at `path`: a Hugging Face directory with a GPT-2 or an exported model of the zoo, or a file of
-/// nanoGPT or of TokenFormer's authors.
+/// Reads the model at `path`: a Hugging Face directory, or a file of nanoGPT or of TokenFormer's authors. The path of a
+/// safetensors file means its directory. The directory of nanoGPT's `ckpt.pt` or of the authors' `pytorch_model.bin`
+/// means this file. A Hugging Face directory has a model of a supported class, or a model that the zoo exported.
 ///
 /// # Errors
 ///
-/// Returns an error if a file is missing, damaged or of another kind, if the tensors do not fit the model, or if the
-/// tokenizer does not fit the tensors.
+/// Returns an error if a file is missing, damaged or of another kind. Also returns an error if an option does not fit
+/// the model, if the tensors do not fit the model, or if the tokenizer does not fit the tensors.
 pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
     let found = find(path)?;
     let Found {
@@ -92,7 +93,7 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
         check_is_file(file)?;
     }
     let most_parameters = most_parameters(&files);
-    // Checks before a model of that size is built.
+    // Checks the size before the model is built.
     let needed = config.model.cost(vocab_size).params.total();
     if needed > most_parameters {
         let problem = format!(
@@ -177,22 +178,22 @@ impl Imported {
 /// Reads the weights of a model.
 type ReadWeights = Box<dyn FnOnce(&ModelConfig) -> Result<Tensors, Error>>;
 
-/// A model in files. Not all weights have been read yet.
+/// A model that was found in files. Its weights may not have been read yet.
 struct Found {
     kind: &'static str,
     path: PathBuf,
     model: ModelConfig,
     vocab_size: usize,
-    /// The files of the weights.
+    /// The weights files.
     files: Vec<PathBuf>,
     ends: Ends,
-    /// Reads the weights of this or a slightly different model.
+    /// Reads the weights of `model`, or of this model after changes with `--set`.
     weights: ReadWeights,
 }
 
 /// Files of a known kind.
 enum Files {
-    /// A directory with a `config.json`, and its files of weights.
+    /// A directory with a `config.json` and weights files.
     HuggingFace { directory: PathBuf },
     /// A file that `torch.save` wrote.
     Torch(PathBuf),
@@ -254,7 +255,7 @@ impl Files {
     }
 }
 
-/// Refuses a number of heads if the files have one.
+/// Refuses a given number of heads, for files that state the number.
 fn no_heads(n_head: Option<usize>) -> Result<(), ConfigError> {
     match n_head {
         None => Ok(()),
@@ -315,10 +316,10 @@ fn read_hugging_face(directory: &Path) -> Result<Found, Error> {
     })
 }
 
-/// The types of models of Hugging Face that can be imported.
+/// The values of Hugging Face's `model_type` that can be imported.
 const KINDS: &str = "gpt2, llama, qwen2, qwen3, olmo2, gemma2, nanochat";
 
-/// Reads a model of a class of the modern decoder.
+/// Reads a model of the class `family`, which becomes the zoo's Llama.
 fn read_llama(directory: &Path, family: Family, fields: Fields) -> Result<Found, Error> {
     let file = directory.join("config.json");
     let ends = Ends::read(directory, &fields)?;
@@ -381,13 +382,13 @@ fn is_tied(model: &ModelConfig) -> bool {
     }
 }
 
-/// The files of weights in a Hugging Face directory.
+/// The weights files in a Hugging Face directory.
 enum WeightFiles {
     Safetensors(Vec<PathBuf>),
     Torch(Vec<PathBuf>),
 }
 
-/// Finds the weights, as one file or as shards with an index. Safetensors come first.
+/// Finds the weights, as one file or as shards with an index. Prefers safetensors.
 fn weights_of(directory: &Path) -> Result<WeightFiles, Error> {
     let found = |name: &str| -> Result<Option<Vec<PathBuf>>, Error> {
         let one = directory.join(name);
@@ -410,7 +411,7 @@ fn weights_of(directory: &Path) -> Result<WeightFiles, Error> {
     })
 }
 
-/// Returns the files that an index names, which must be beside it.
+/// Returns the weights files that an index names. They must be in the directory of the index.
 fn indexed(directory: &Path, index: &Path) -> Result<Vec<PathBuf>, Error> {
     let damaged = |problem: String| Error::file(index, format!("is damaged: {problem}"));
     let map = read_fields(index)?.remove("weight_map");
@@ -443,7 +444,7 @@ impl WeightFiles {
         }
     }
 
-    /// Returns the file of the weights, or the index of several files.
+    /// Returns the weights file, or the index of several weights files.
     fn path(&self) -> PathBuf {
         let index = match self {
             Self::Safetensors(_) => "model.safetensors.index.json",

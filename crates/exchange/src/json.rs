@@ -1,4 +1,4 @@
-//! JSON files of other projects.
+//! Reads JSON files of other projects.
 
 use std::path::Path;
 
@@ -17,14 +17,14 @@ pub type Fields = Map<String, Value>;
 ///
 /// # Errors
 ///
-/// Returns an error if the file is missing, or if its content is not an object.
+/// Returns an error if the file is missing, or if its content is not a JSON object.
 pub fn read_fields(path: &Path) -> Result<Fields, Error> {
     let mut fields = read_with_nulls(path)?;
     fields.retain(|_, value| !value.is_null());
     Ok(fields)
 }
 
-/// Reads the fields of a JSON file, including `null` fields, or none if the file does not exist.
+/// Reads the fields of a JSON file, including `null` fields. Returns no fields if the file does not exist.
 ///
 /// # Errors
 ///
@@ -57,11 +57,12 @@ fn read_with_nulls(path: &Path) -> Result<Fields, Error> {
 ///
 /// # Errors
 ///
-/// Returns the name of the field that has another type, and the problem.
+/// Returns the name of the field that has the wrong type, and the problem.
 pub fn from_fields<T: DeserializeOwned>(fields: Fields) -> Result<T, String> {
     let read = |fields: &Fields| serde_json::from_value::<T>(fields.clone().into());
     read(&fields).map_err(|error| {
-        // The error lacks the name of its field. Without that field, there is no error.
+        // The error lacks the name of its field, so each field is left out in turn: without the wrong field, there is
+        // no error.
         let is_cause = |name: &&String| {
             let mut others = fields.clone();
             others.remove(*name);
@@ -73,7 +74,7 @@ pub fn from_fields<T: DeserializeOwned>(fields: Fields) -> Result<T, String> {
     })
 }
 
-/// Reads the fields of a JSON file, or none if the file does not exist.
+/// Reads the fields of a JSON file. Returns no fields if the file does not exist.
 ///
 /// # Errors
 ///
@@ -85,9 +86,9 @@ pub fn read_fields_if_any(path: &Path) -> Result<Fields, Error> {
     }
 }
 
-/// Replaces floats without a fraction by integers. A float can also be read from an integer.
+/// Replaces floats without a fraction with integers. A float can also be read from an integer.
 fn make_whole(value: &mut Value) {
-    /// Larger floats skip integers.
+    /// Above this number, floats skip integers.
     const MOST: f64 = (1_u64 << 53) as f64;
     match value {
         Value::Number(number) if number.is_f64() => {

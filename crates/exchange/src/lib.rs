@@ -1,17 +1,18 @@
-//! Import of models from other projects, and export of models for them.
+//! Imports models from other projects, and exports models for them.
 //!
 //! | | read by [`import()`] |
 //! |---|---|
-//! | GPT-2 of Hugging Face | `config.json`, and `model.safetensors` or `pytorch_model.bin` |
-//! | Llama, Qwen 2, Qwen 3, OLMo 2, Gemma 2, NanoChat of Hugging Face | the same files |
+//! | Hugging Face's GPT-2 | `config.json`, and `model.safetensors` or `pytorch_model.bin` |
+//! | Hugging Face's Llama, Qwen 2, Qwen 3, OLMo 2, Gemma 2, NanoChat | the same files |
 //! | nanoGPT | `ckpt.pt` |
 //! | TokenFormer, as its authors publish it | `pytorch_model.bin` |
 //!
-//! [`export()`] writes a run for Hugging Face's `transformers`: a GPT-2 as `GPT2LMHeadModel`, and other models of
-//! GPT-2, Llama, nGPT, RMT and TokenFormer layers with their Python code. [`import()`] reads both back.
+//! [`export()`] writes a run for Hugging Face's `transformers`. A GPT-2 becomes a `GPT2LMHeadModel`, and a Llama
+//! becomes the class of `transformers` that has its settings. Other models of GPT-2, Llama, nGPT, RMT and TokenFormer
+//! layers come with their Python code. [`import()`] reads all of them back.
 //!
-//! Every tensor is accounted for: a missing or unexpected tensor, or one of another shape, is an error. Pickles are
-//! read without executing them.
+//! Every tensor is accounted for: a missing or unexpected tensor, or a tensor with the wrong shape, is an error.
+//! Pickles are read without executing them.
 
 #![forbid(unsafe_code)]
 

@@ -38,14 +38,14 @@ impl Family {
         Self::NanoChat,
     ];
 
-    /// The family whose `model_type` is `name`.
+    /// Returns the family whose `model_type` is `name`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|family| family.model_type() == name)
     }
 
-    /// The field `model_type` of its `config.json`.
+    /// Returns the `model_type` in the `config.json` of this class.
     pub fn model_type(self) -> &'static str {
         match self {
             Self::Llama => "llama",
@@ -57,7 +57,7 @@ impl Family {
         }
     }
 
-    /// The class.
+    /// Returns the name of the class.
     pub fn class(self) -> &'static str {
         match self {
             Self::Llama => "LlamaForCausalLM",
@@ -69,7 +69,7 @@ impl Family {
         }
     }
 
-    /// The kind of its files, for users.
+    /// Returns the kind of the files, for messages to the user.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Llama => "Llama of Hugging Face",
@@ -81,7 +81,7 @@ impl Family {
         }
     }
 
-    /// The names and the layout of its tensors.
+    /// Returns the names and the layout of the tensors in this class.
     pub fn format(self) -> Format {
         let names: &'static [&'static [Name]] = match self {
             Self::Llama | Self::Qwen2 | Self::Qwen3 => &[SHARED, GATED, BEFORE],
@@ -96,12 +96,12 @@ impl Family {
         }
     }
 
-    /// Whether layers may have windows.
+    /// Whether layers may have attention windows.
     fn slides(self) -> bool {
         matches!(self, Self::Qwen2 | Self::Qwen3 | Self::Gemma2)
     }
 
-    /// The family that has the model of `config`, with its `config.json`. `None` if no family has it.
+    /// Returns the family that can represent the model of `config`, with its `config.json`; `None` if no family can.
     pub fn of(config: &LlamaConfig, vocab_size: usize) -> Option<(Self, HfLlama)> {
         let config = canonical(config.clone());
         // These classes refuse a width that the number of heads does not divide.
@@ -113,7 +113,7 @@ impl Family {
             .find(|(family, hf)| fits(*family) && hf.read(*family).is_ok_and(|read| read == config))
     }
 
-    /// The values of fields that a `config.json` lacks, where `null` would mean another value.
+    /// Returns the values of fields that a `config.json` may omit. In these fields, `null` has a meaning of its own.
     fn defaults(self) -> &'static [(&'static str, f64)] {
         match self {
             Self::Llama | Self::Qwen2 => &[],
@@ -130,11 +130,11 @@ impl Family {
         }
     }
 
-    /// Reads the fields of a `config.json`. `all` are the same fields, with those that are `null`.
+    /// Reads the fields of a `config.json`. `all` also has the fields that are `null`.
     ///
     /// # Errors
     ///
-    /// Returns the problem if a field has another type.
+    /// Returns the problem if a field has the wrong type, or if each type of layer has its own rotary settings.
     pub fn config(self, mut fields: Fields, all: &Fields) -> Result<HfLlama, String> {
         for (name, value) in self.defaults() {
             if !all.contains_key(*name) {
@@ -160,8 +160,9 @@ impl Family {
     }
 }
 
-/// Returns the same model in one form of its config. Fields with the value that `None` means are `None`, except the
-/// width of the feed-forward network. Dropout and initial weights, which `transformers` does not have, are left out.
+/// Returns the config in a canonical form, so that equal models have equal configs. A field becomes `None` if `None`
+/// has the same meaning as the field's value, except for the width of the feed-forward network. Dropout and the
+/// initialisation, which `transformers` does not have, are left out.
 fn canonical(config: LlamaConfig) -> LlamaConfig {
     let windows: Vec<_> = (0..config.n_layer)
         .map(|layer| config.window(layer))
@@ -193,7 +194,7 @@ pub fn is_buffer(name: &str) -> bool {
     name.ends_with(".rotary_emb.inv_freq")
 }
 
-/// Brings the tensors of a file into one form: a model that ties its unembedding to the token table has none.
+/// Converts the tensors of a file to one form, without an unembedding that is tied to the token table.
 ///
 /// # Errors
 ///
@@ -205,7 +206,7 @@ pub fn normalise(path: &Path, tensors: Tensors, tied: bool) -> Result<Tensors, E
     }
 }
 
-/// The positions in a `config.json`: `rope_parameters` of `transformers` 5, `rope_scaling` of version 4.
+/// The rotary position settings in a `config.json`: `rope_parameters` of `transformers` 5, `rope_scaling` of version 4.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Rope {
@@ -252,7 +253,7 @@ pub struct HfLlama {
     mlp_bias: bool,
     attention_dropout: f64,
     tie_word_embeddings: Option<bool>,
-    // Version 4 of `transformers` reads these two, and version 5 the next one.
+    // Version 4 of `transformers` reads these two fields, and version 5 reads the next one.
     rope_theta: Option<f64>,
     rope_scaling: Option<Rope>,
     rope_parameters: Option<Rope>,
@@ -267,22 +268,23 @@ pub struct HfLlama {
     layer_types: Option<Vec<String>>,
     #[serde(skip_serializing)]
     use_bidirectional_attention: Option<bool>,
-    /// The original context, if it is outside of the positions. The zoo does not read it there.
+    /// The context before the positions were scaled, if it is outside the rotary position settings. The zoo refuses a
+    /// file with this field.
     #[serde(skip_serializing)]
     original_max_position_embeddings: Option<usize>,
-    // `null` means no cap. If the field is missing, the class has a default.
+    // `null` means no cap. If the field is missing, the default of the class applies.
     attn_logit_softcapping: Option<f64>,
     final_logit_softcapping: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "whole")]
     query_pre_attn_scalar: Option<f64>,
-    /// Written, but not read: they may be lists.
+    /// Written but not read, because these fields may be lists.
     #[serde(skip_deserializing)]
     bos_token_id: Option<u32>,
     #[serde(skip_deserializing)]
     eos_token_id: Option<u32>,
 }
 
-/// Writes a number without a fraction, because `transformers` refuses `256.0`.
+/// Writes a number as an integer, because `transformers` refuses `256.0`.
 fn whole<S: Serializer>(number: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
     number.map(|number| number as u64).serialize(to)
 }
@@ -317,7 +319,7 @@ impl HfLlama {
         self.vocab_size
     }
 
-    /// Returns the config in the zoo.
+    /// Returns the zoo's config for the model.
     ///
     /// # Errors
     ///
@@ -480,7 +482,7 @@ impl HfLlama {
         })
     }
 
-    /// The window of each layer; an empty list if no layer has one.
+    /// Returns the window of each layer; an empty list if no layer has one.
     fn windows(&self, family: Family) -> Result<Vec<Option<usize>>, ConfigError> {
         let layers = self.num_hidden_layers;
         let types = self.layer_types.as_deref();
@@ -496,7 +498,7 @@ impl HfLlama {
             let problem = format!("does not have one entry for each of the {layers} layers");
             return Err(ConfigError::new("layer_types", problem));
         }
-        // Gemma 2 always has windows, and Qwen only if they are turned on.
+        // Gemma 2 has windows unless they are turned off, and Qwen only if they are turned on.
         let on = family.slides() && self.use_sliding_window.unwrap_or(family == Family::Gemma2);
         let Some(window) = self.sliding_window.filter(|_| on) else {
             return Ok(Vec::new());
@@ -513,7 +515,7 @@ impl HfLlama {
         Ok(if any { windows } else { Vec::new() })
     }
 
-    /// Writes a complete config as that of `family`. What the family lacks is lost.
+    /// Writes a complete config as a config of `family`. Settings that the family lacks are lost.
     fn write(family: Family, config: &LlamaConfig, vocab_size: usize) -> Self {
         let name = ACTIVATIONS
             .iter()
@@ -539,7 +541,7 @@ impl HfLlama {
             None => FULL.to_owned(),
         });
         let is_gemma = family == Family::Gemma2;
-        // Without types, layers of Gemma 2 have windows.
+        // Without layer types, every other layer of Gemma 2 has a window.
         let types = match is_gemma && window.is_none() {
             true => Some(vec![FULL.to_owned(); config.n_layer]),
             false => (family.slides() && window.is_some()).then(|| types.collect()),

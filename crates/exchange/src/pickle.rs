@@ -1,8 +1,8 @@
 //! Reads pickles of weights without executing them.
 //!
-//! A pickle is a program for a stack machine that can call any function of Python. This reader knows the few functions
-//! that files of weights call. It refuses all others, and the error names them. `burn-store` 0.21 has a reader too, but
-//! it ignores the strides of tensors, so it would read a transposed tensor in the wrong order.
+//! A pickle is a program for a stack machine that can call any Python function. This reader knows the few functions
+//! that weights files call. It refuses all others, and the error names them. `burn-store` 0.21 has a reader too, but it
+//! ignores the strides of tensors, so it would read a transposed tensor in the wrong order.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,10 @@ use std::collections::HashMap;
 pub const MOST_BYTES: usize = 1 << 22;
 /// Maximum number of values in a pickle. A tensor has about 25.
 const MOST_VALUES: usize = 1 << 18;
-/// Maximum number of axes of a tensor. Each tensor copies its shape, from a value that many tensors may share.
+/// Maximum number of axes of a tensor. The limit bounds memory, because each tensor copies its shape from a value that
+/// many tensors may share.
 const MOST_AXES: usize = 8;
-/// Maximum bytes of the name of a module or function. Names are copied from shared values too.
+/// Maximum bytes of the name of a module or function on the stack. Such names are copied from shared values too.
 const MOST_NAME: usize = 256;
 
 /// The reason why a pickle cannot be read.
@@ -29,10 +30,10 @@ pub enum PickleError {
         "it has more than {MOST_BYTES} bytes or {MOST_VALUES} values, more than any file of weights"
     )]
     TooLarge,
-    /// The pickle has an operation that no file of weights needs.
+    /// The pickle has an operation that no weights file needs.
     #[error("it has the operation {0:#04x} at byte {1}, which no file of weights needs")]
     Operation(u8, usize),
-    /// The pickle calls a function of Python that no file of weights needs.
+    /// The pickle calls a Python function that no weights file needs.
     #[error(
         "it calls `{0}` of Python, which no file of weights needs and which may do harm; if you trust the file, save \
          its weights as safetensors"
@@ -62,7 +63,7 @@ pub enum Value {
     Tuple(Vec<Id>),
     /// A list.
     List(Vec<Id>),
-    /// A dictionary, in its order.
+    /// A dictionary, as entries in the order of the pickle.
     Dict(Vec<(Id, Id)>),
     /// A function or class, `module.name`.
     Global(String),
@@ -94,12 +95,12 @@ pub struct Pickle {
 }
 
 impl Pickle {
-    /// Reads one pickle at the beginning of `bytes`. Returns it and its length in bytes.
+    /// Reads one pickle at the beginning of `bytes`. Returns the pickle and its length in bytes.
     ///
     /// # Errors
     ///
-    /// Returns a [`PickleError`] if the pickle is damaged, too large, or needs an operation or function that no file of
-    /// weights needs.
+    /// Returns a [`PickleError`] if the pickle is damaged, too large, or uses an operation or function that no weights
+    /// file needs.
     pub fn read(bytes: &[u8]) -> Result<(Self, usize), PickleError> {
         let mut machine = Machine {
             bytes,
@@ -138,7 +139,7 @@ impl Pickle {
         found.map(|(_, value)| *value)
     }
 
-    /// Returns the string `id`, if it is a string.
+    /// Returns the value `id`, if it is a string.
     pub fn text(&self, id: Id) -> Option<&str> {
         match self.get(id) {
             Value::Text(text) => Some(text),
@@ -146,7 +147,7 @@ impl Pickle {
         }
     }
 
-    /// Returns the number `id`, if it is an integer and not negative.
+    /// Returns the value `id`, if it is an integer and not negative.
     pub fn size(&self, id: Id) -> Option<usize> {
         match self.get(id) {
             Value::Int(number) => usize::try_from(*number).ok(),
@@ -505,7 +506,7 @@ mod tests {
 
     #[test]
     fn a_value_that_is_changed_after_it_was_stored_is_read_as_changed() {
-        // a = []; [a, a], where the first reference is memoized while a is still empty.
+        // a = [7]; [a, a], where a is memoized while it is still empty.
         let pickle = read(b"\x80\x02]q\x00(]q\x01K\x07ah\x01e.").unwrap();
         let Value::List(outer) = pickle.get(pickle.top) else {
             panic!("a list was expected");
@@ -543,7 +544,7 @@ mod tests {
                 for byte in [0x00, 0x28, 0x52, 0x86, 0xff] {
                     let mut bytes = bytes.to_vec();
                     bytes[place] = byte;
-                    // Some changes give other values; no change may panic.
+                    // Some changes give other values; no change may cause a panic.
                     read(&bytes).ok();
                 }
             }
@@ -552,7 +553,7 @@ mod tests {
 
     #[test]
     fn shapes_and_names_that_are_shared_are_short() {
-        // A tensor with nine axes, and a function whose name has 300 bytes.
+        // Tensors with eight and nine axes, and functions with names of 256 and 257 bytes.
         let storage = b"X\x01\x00\x00\x00sQ".as_slice();
         let shape = |axes: usize| [b"(".as_slice(), &b"K\x01".repeat(axes), b"t"].concat();
         let tensor = |axes: usize| {

@@ -8,8 +8,8 @@ use residual_zoo_models::tokenformer::{PairInit, Position, TokenFormerConfig};
 use crate::Error;
 use crate::weights::{Format, Name, rename, same};
 
-/// Names in the zoo and in the authors' files. Their modules are a numbered list: the embedding, a module without
-/// tensors, the layers, another module without tensors, the final norm.
+/// Names in the zoo and in the authors' files. The authors' modules are a numbered list: the embedding, a module
+/// without tensors, the layers, another module without tensors, and the final norm.
 const NAMES: &[Name] = &[
     same(
         "embeddings.tokens.weight",
@@ -80,7 +80,7 @@ pub fn is_one<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {
     names.any(|name| name.ends_with(".mlp.key_param_tokens"))
 }
 
-/// Brings the names of the file `path` into one form.
+/// Converts the names of the tensors in the file `path` to one form.
 ///
 /// # Errors
 ///
@@ -95,14 +95,14 @@ pub fn normalise(path: &Path, tensors: Tensors) -> Result<Tensors, Error> {
     })
 }
 
-/// Returns the config that follows from the shapes of the tensors, and the number of token ids. Other fields are as in
-/// the authors' configs: the L2 norm and GELU, a context of 2048, rotary positions on a quarter of each head, and a
-/// final norm with scale and shift.
+/// Returns the config that follows from the shapes of the tensors, and the number of token ids. The other fields are as
+/// in the authors' configs: the L2 norm, GELU, and a context of 2048. Rotary positions apply to a quarter of each head,
+/// and the final norm has scale and shift.
 ///
 /// # Errors
 ///
-/// Returns an error if a tensor is missing or is not a matrix. Without `n_head`, also returns an error if no model of
-/// Table 8 has the same number of layers and the same width.
+/// Returns an error if a tensor is missing or is not a matrix. Without `n_head`, also returns an error if no model in
+/// Table 8 of the paper has the same number of layers and the same width.
 pub fn config(
     tensors: &Tensors,
     n_head: Option<usize>,

@@ -1,4 +1,4 @@
-//! Tokenizers of other projects.
+//! Reads tokenizers of other projects.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::export::KIND;
 use crate::json::{Fields, read_fields, read_fields_if_any};
 use crate::pickle::{MOST_BYTES, Pickle, Value};
 
-/// The token that ends the texts of GPT-2.
+/// GPT-2's end-of-text token.
 const END: &str = "<|endoftext|>";
 
 /// A tokenizer beside the weights of a model.
@@ -49,7 +49,8 @@ impl From<Tokenizer> for Found {
 ///
 /// # Errors
 ///
-/// Returns an error if a file is damaged, or if an added token's id in a file differs from the id that it gets.
+/// Returns an error if a file is damaged, if an added token's id in a file differs from the id that the token gets, or
+/// if the order of added tokens without ids is unknown.
 pub fn in_directory(directory: &Path, vocab_size: usize) -> Result<Option<Found>, Error> {
     let [file, characters, vocabulary, merges] =
         ["tokenizer.json", "meta.pkl", "vocab.json", "merges.txt"].map(|name| directory.join(name));
@@ -112,7 +113,7 @@ pub fn in_directory(directory: &Path, vocab_size: usize) -> Result<Option<Found>
 const OTHER_STEPS: &str = "tokenizer.json is followed as it is; for this tokenizer_class, `transformers` replaces its \
                            normalizer and pre-tokenizer with GPT-2's, so token ids can differ there";
 
-/// Whether a `tokenizer.json` has GPT-2's steps before its model.
+/// Whether a `tokenizer.json` has GPT-2's normalizer and pre-tokenizer.
 fn is_byte_level(json: &Json, settings: &Fields) -> bool {
     let step = &json["pre_tokenizer"];
     let flag = |value: Option<&Json>, default| value.and_then(Json::as_bool).unwrap_or(default);
@@ -122,8 +123,8 @@ fn is_byte_level(json: &Json, settings: &Fields) -> bool {
         && flag(step.get("add_prefix_space"), true) == flag(settings.get("add_prefix_space"), false)
 }
 
-/// Reads the tokenizer that a user names: `bytes`, a `tokenizer.json`, or the `meta.pkl` of a character-level text of
-/// nanoGPT.
+/// Reads the tokenizer that a user names: `bytes`, a `tokenizer.json`, or the `meta.pkl` of nanoGPT's character-level
+/// data sets.
 ///
 /// # Errors
 ///
@@ -174,7 +175,7 @@ fn of_file(path: &Path) -> Result<Tokenizer, Error> {
     Ok(Tokenizer::train(&TokenizerConfig::File(path.into()), &[])?)
 }
 
-/// Makes the `tokenizer.json` of GPT-2's byte-level BPE, from its two files and `tokenizer_config.json`.
+/// Makes the `tokenizer.json` of GPT-2's byte-level BPE, from `vocab.json`, `merges.txt` and `tokenizer_config.json`.
 fn of_gpt2(vocabulary: &Path, merges: &Path, settings: &Fields) -> Result<Json, Error> {
     let tokens = read_fields(vocabulary)?;
     let text = read_utf8(merges)?;
@@ -202,7 +203,7 @@ fn of_gpt2(vocabulary: &Path, merges: &Path, settings: &Fields) -> Result<Json, 
     }))
 }
 
-/// Reads nanoGPT's table of characters. Its ids must be in the order of the characters, as in its own data sets.
+/// Reads nanoGPT's character table. The ids must be in the order of the characters, as in nanoGPT's own data sets.
 fn of_characters(path: &Path) -> Result<Tokenizer, Error> {
     let failed = |problem: String| Error::file(path, problem);
     let bytes = read_file(path)?;

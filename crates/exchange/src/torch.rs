@@ -1,5 +1,5 @@
-//! Files that `torch.save` wrote: a zip archive with a pickle and a file for each storage, or, before PyTorch 1.6,
-//! several pickles followed by all storages.
+//! Reads files that `torch.save` wrote. Since PyTorch 1.6, a file is a zip archive with a pickle and an entry for each
+//! storage. Older files have several pickles, followed by all storages.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use zip::result::ZipError;
 use crate::Error;
 use crate::pickle::{Id, MOST_BYTES, Pickle, PickleError, StridedTensor, Value};
 
-/// The first bytes of a file of PyTorch before 1.6: a pickle of its magic number.
+/// The first bytes of a file from before PyTorch 1.6: a pickle of the magic number.
 const OLD: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
 
 type Archive = ZipArchive<BufReader<File>>;
@@ -92,7 +92,7 @@ impl TorchFile {
             at += length;
             Ok(pickle)
         };
-        // The magic number, the version and the machine come before the object. The keys of the storages come after it.
+        // The magic number, the version and the machine come before the object. The storage keys come after the object.
         let pickles = [next(), next(), next(), next(), next()];
         let [_, _, machine, object, keys] = pickles.map(|pickle| pickle.map_err(unreadable));
         let (machine, object, keys) = (machine?, object?, keys?);
@@ -135,7 +135,8 @@ impl TorchFile {
     ///
     /// # Errors
     ///
-    /// Returns the problem if the tensor has another type, or if its storage is missing, damaged or too short.
+    /// Returns the problem if the tensor does not consist of floats or does not fit into its storage, or if the storage
+    /// is missing or damaged. A tensor with more numbers than its storage does not fit, even if it repeats them.
     pub fn tensor(&mut self, tensor: &StridedTensor) -> Result<TensorData, String> {
         let storage = Storage::of(&self.pickle, tensor.storage);
         let Storage { kind, key, count } = storage.ok_or("has a storage of unknown form")?;
@@ -186,10 +187,10 @@ const REPEATS: &str = "repeats the numbers of its storage, as `expand` does, so 
 
 /// The name of a storage: `('storage', torch.FloatStorage, '0', 'cpu', 1024)`.
 struct Storage {
-    /// The type of its numbers.
+    /// The type of the numbers.
     kind: String,
     key: String,
-    /// Count of the numbers in the storage.
+    /// Number of values in the storage.
     count: usize,
 }
 
@@ -231,8 +232,8 @@ fn storages_of(pickle: &Pickle) -> BTreeMap<String, usize> {
     tensors.filter_map(size).collect()
 }
 
-/// Collects the numbers of a tensor in order, out of a storage of `count` numbers of `size` bytes. `None` if the
-/// storage has fewer.
+/// Collects the numbers of a tensor in order, from a storage of `count` numbers of `size` bytes each. Returns `None` if
+/// the tensor does not fit into the storage.
 fn gather(
     bytes: &[u8],
     size: usize,
@@ -288,7 +289,7 @@ fn is_pickle(name: &str) -> bool {
     name == "data.pkl" || name.ends_with("/data.pkl")
 }
 
-/// Reads a file of the archive that must not have more than `most` bytes. The archive's checksum is verified.
+/// Reads an entry of the archive. The entry must have at most `most` bytes, and its checksum is verified.
 fn read_entry(zip: &mut Archive, name: &str, most: u64) -> Result<Vec<u8>, String> {
     let damaged = |problem: String| {
         format!("is damaged: {name} in the archive: {problem}; download or save it again")
@@ -299,7 +300,7 @@ fn read_entry(zip: &mut Archive, name: &str, most: u64) -> Result<Vec<u8>, Strin
         return Err(damaged(format!("has {length} bytes, more than {most}")));
     }
     let mut bytes = Vec::new();
-    // A compressed file may be longer than it declares.
+    // A compressed entry may be longer than it declares.
     let read = entry.by_ref().take(most + 1).read_to_end(&mut bytes);
     read.map_err(|e| damaged(e.to_string()))?;
     match bytes.len() as u64 == length {

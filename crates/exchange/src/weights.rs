@@ -1,4 +1,4 @@
-//! Tensors of other projects, and their names in these projects.
+//! Reads tensors of other projects, and converts their names and layouts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,10 @@ use crate::torch::TorchFile;
 
 /// The names of a tensor in the zoo and in another project.
 pub struct Name {
-    /// The name in the zoo. `{}` is the number of a layer.
+    /// The name in the zoo. `{}` stands for the layer's number.
     ours: &'static str,
-    /// The name in the other project. `{}` is the number of a layer there.
+    /// The name in the other project. `{}` stands for the layer's number in that project, and `{end}` for the number of
+    /// the final norm.
     theirs: &'static str,
     /// Whether the tensor is the weight of a linear layer, `[in, out]` in the zoo.
     linear: bool,
@@ -44,7 +45,7 @@ pub const fn linear(ours: &'static str, theirs: &'static str) -> Name {
 
 /// The names and the layout of a model's tensors in another project.
 pub struct Format {
-    /// The tensors.
+    /// The names of the tensors, in lists that several formats can share.
     pub names: &'static [&'static [Name]],
     /// The number of the first layer in the other project.
     pub first_layer: usize,
@@ -53,8 +54,8 @@ pub struct Format {
 }
 
 impl Format {
-    /// Returns the names of the tensors of a model with `n_layer` layers, in the zoo and in the other project, and
-    /// whether the tensor is transposed.
+    /// Returns the name of each tensor of a model with `n_layer` layers, in the zoo and in the other project. Also
+    /// returns whether the tensor is transposed.
     fn pairs(&self, n_layer: usize) -> impl Iterator<Item = (String, String, bool)> {
         let names = self.names.iter().copied().flatten();
         names.flat_map(move |name| {
@@ -131,7 +132,7 @@ impl Format {
         Ok(found)
     }
 
-    /// Returns the tensors `ours` of a model with `n_layer` layers in the form of the other project.
+    /// Converts `ours`, the tensors of a model with `n_layer` layers, to the names and layout of the other project.
     pub fn write(&self, mut ours: Tensors, n_layer: usize) -> Tensors {
         let pairs = self
             .pairs(n_layer)
@@ -188,8 +189,8 @@ fn shapes(model: &impl Module<Flex>) -> BTreeMap<String, Vec<usize>> {
     list.map(|info| (info.name, info.shape)).collect()
 }
 
-/// Leaves out the unembedding `head` of a model that ties it to the table `tokens`. If one tensor has two names, a file
-/// may have either.
+/// Leaves out the unembedding `head` of a model that ties it to the table `tokens`. A file may have the shared tensor
+/// under either name.
 ///
 /// # Errors
 ///
@@ -242,7 +243,8 @@ pub fn transpose(tensor: TensorData) -> Option<TensorData> {
 ///
 /// # Errors
 ///
-/// Returns an error if a file is missing or damaged, or if a tensor does not consist of floats.
+/// Returns an error if a file is missing or damaged, or if a tensor does not consist of floats. Also returns the errors
+/// of [`merged`].
 pub fn read_safetensors(files: &[PathBuf], is_buffer: fn(&str) -> bool) -> Result<Tensors, Error> {
     merged(files.iter().map(|file| {
         let (tensors, _) = checkpoint::read_some_tensors(file, |name| !is_buffer(name))?;
@@ -293,7 +295,8 @@ pub fn merged<'a>(
 ///
 /// # Errors
 ///
-/// Returns an error if a value is not a tensor of floats.
+/// Returns an error if `state` is not a dictionary, or if a value is not a tensor of floats. Also returns an error if
+/// the tensors are damaged, or have more numbers than the file has bytes.
 pub fn read_torch(
     path: &Path,
     file: &mut TorchFile,
@@ -304,7 +307,8 @@ pub fn read_torch(
         return Err(Error::file(path, "has no dictionary of tensors"));
     };
     let entries = entries.clone();
-    // Several tensors may share a storage, as tied tables do. No model has more numbers than its file has bytes.
+    // Several tensors may share a storage, as tied tables do, so a small file could name many large tensors. No model
+    // has more numbers than its file has bytes.
     let numbers = entries
         .iter()
         .map(|(_, value)| match file.pickle.get(*value) {

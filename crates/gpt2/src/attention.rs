@@ -3,8 +3,8 @@
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::ops::attention::{DotAttention, KvCache, merge_heads, split_heads, unpack};
-use residual_zoo_core::{Branch, Frame, Linear, Norm, linear};
+use residual_zoo_core::ops::attention::{DotAttention, KvCache, merge_heads, split_heads};
+use residual_zoo_core::{Branch, Change, Frame, Heads, Linear, Norm, QkvInput, linear};
 
 use crate::Gpt2Config;
 
@@ -12,8 +12,9 @@ use crate::Gpt2Config;
 #[derive(Module, Debug)]
 pub struct Attention<B: Backend> {
     norm: Norm<B>,
-    /// `[width, 3 · width]`: queries, keys and values side by side.
+    /// `[width, 3 · width]`: queries, keys and values side by side. Without own values, `[width, 2 · width]`.
     qkv: Linear<B>,
+    own_values: bool,
     proj: Linear<B>,
     heads: DotAttention,
     dropout: Dropout,
@@ -39,8 +40,9 @@ impl<B: Backend> Attention<B> {
         } else {
             1.0
         };
-        let mut qkv = linear(width, 3 * width, bias, config.weight_std(width), device);
-        if frame.inner != 1.0 {
+        let parts = if frame.own_values { 3 } else { 2 };
+        let mut qkv = linear(width, parts * width, bias, config.weight_std(width), device);
+        if frame.inner != 1.0 && frame.own_values {
             qkv.weight = qkv.weight.map(|qkv| {
                 let [qk, v] = [(0, 2 * width), (2 * width, width)]
                     .map(|(from, count)| qkv.clone().narrow(1, from, count));
@@ -54,6 +56,7 @@ impl<B: Backend> Attention<B> {
         Self {
             norm: config.norm(frame, device),
             qkv,
+            own_values: frame.own_values,
             proj: linear(width, width, bias, projection_std, device),
             heads: DotAttention {
                 causal: frame.causal(),
@@ -65,9 +68,32 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// Computes queries, keys and values side by side, `[batch, 3 · heads, time, d]`.
-    fn qkv(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
-        split_heads(self.qkv.forward(self.norm.forward(x)), 3 * self.n_head)
+    /// Computes queries, keys and own values of u = norm(x) side by side, `[batch, 3 · heads, time, d]`. Without own
+    /// values, the result is `[batch, 2 · heads, time, d]`.
+    fn packed(&self, u: Tensor<B, 3>) -> Tensor<B, 4> {
+        let parts = if self.own_values { 3 } else { 2 };
+        split_heads(self.qkv.forward(u), parts * self.n_head)
+    }
+
+    /// Computes q, k and v, `[batch, heads, time, d]` each, from u = norm(x). Without own values, v is k.
+    fn heads(&self, u: &QkvInput<B>) -> [Tensor<B, 4>; 3] {
+        let own = |part: &dyn Fn(usize) -> Tensor<B, 4>| {
+            let (q, k) = (part(0), part(1));
+            let v = if self.own_values { part(2) } else { k.clone() };
+            [q, k, v]
+        };
+        match u {
+            QkvInput::Same(u) => {
+                let packed = self.packed(u.clone());
+                own(&|i| packed.clone().narrow(1, i * self.n_head, self.n_head))
+            }
+            QkvInput::Each(each) => own(&|i| {
+                let width = each[i].dims()[2];
+                let columns = i * width..(i + 1) * width;
+                let part = self.qkv.forward_columns(each[i].clone(), columns);
+                split_heads(part, self.n_head)
+            }),
+        }
     }
 
     /// Projects the output of the heads `[batch, heads, time, d]` to the stream.
@@ -84,16 +110,22 @@ impl<B: Backend> Branch<B> for Attention<B> {
     }
 
     fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut KvCache<B>>) -> Tensor<B, 3> {
-        self.output(self.heads.packed(self.qkv(x), cache))
+        if !self.own_values {
+            return self.attend(x.into(), &mut |heads| heads, cache);
+        }
+        let qkv = self.packed(self.norm.forward(x));
+        self.output(self.heads.packed(qkv, cache))
     }
 
-    fn with_values(
+    fn attend(
         &self,
-        x: Tensor<B, 3>,
-        change: &mut dyn FnMut(Tensor<B, 4>) -> Tensor<B, 4>,
+        x: QkvInput<B>,
+        change: Change<'_, B>,
         cache: Option<&mut KvCache<B>>,
     ) -> Tensor<B, 3> {
-        let [q, k, v] = unpack(self.qkv(x));
-        self.output(self.heads.forward([q, k, change(v)], cache))
+        let u = x.map(|x| self.norm.forward(x));
+        let qkv = self.heads(&u);
+        let qkv = change(Heads::new(u, qkv)).qkv();
+        self.output(self.heads.forward(qkv, cache))
     }
 }

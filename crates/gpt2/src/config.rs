@@ -2,15 +2,15 @@
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Frame, Init, Mup, Norm, NormDesign,
-    NormParams, Scaled, Shape, Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Transfer,
-    Vocabulary, check,
+    Activation, Architecture, AttentionSize, ConfigError, Connection, Cost, Frame, Init, Mup, Norm,
+    NormDesign, NormParams, Scaled, Shape, Tensors, TokenEmbeddings, TokenEmbeddingsOptions,
+    Transfer, Vocabulary, check,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{Attention, Block, Mlp, net2net};
 
-/// The config of GPT-2. Fields that a file leaves out have the values of [`Default`], GPT-2 small.
+/// The config of GPT-2. Fields that the run file omits have the values of [`Default`], GPT-2 small.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gpt2Config {
@@ -26,7 +26,7 @@ pub struct Gpt2Config {
     pub context: usize,
     /// Whether linear layers and norms have biases.
     pub bias: bool,
-    /// Whether the unembedding is the token table. Images have no such table.
+    /// Whether the unembedding is the token table. Models of images have no such table.
     pub tied: bool,
     /// Activation of the feed-forward network.
     pub activation: Activation,
@@ -36,14 +36,15 @@ pub struct Gpt2Config {
     pub inverse_layer_scale: bool,
     /// ε of norms, added to the variance.
     pub norm_eps: f64,
-    /// The initial weights and tables. `None` means `Width` below width 768, else `Fixed(0.02)` as published. Projections
-    /// back to the stream divide it by √(2L) (GPT-2, section 2.3).
+    /// The initial weights and tables. `None` means `Width` below width 768, else `Fixed(0.02)` as published.
+    /// For projections back to the stream, the standard deviation is divided by √(2L) (GPT-2, section 2.3), except with
+    /// connections that replace this factor, such as ReZero.
     pub init: Option<Init>,
     /// μP, which replaces `init`.
     pub mup: Option<Mup<Gpt2Base>>,
 }
 
-/// Sizes of a base model of μP.
+/// Sizes of the μP base model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gpt2Base {
@@ -83,12 +84,12 @@ impl Default for Gpt2Config {
 }
 
 impl Gpt2Config {
-    /// GPT-2 small: 124M parameters at 50,257 token ids.
+    /// Returns the config of GPT-2 small: 124M parameters at 50,257 token ids.
     pub fn small() -> Self {
         Self::default()
     }
 
-    /// GPT-2 medium: 355M parameters.
+    /// Returns the config of GPT-2 medium: 355M parameters.
     pub fn medium() -> Self {
         Self {
             n_layer: 24,
@@ -98,7 +99,7 @@ impl Gpt2Config {
         }
     }
 
-    /// GPT-2 large: 774M parameters.
+    /// Returns the config of GPT-2 large: 774M parameters.
     pub fn large() -> Self {
         Self {
             n_layer: 36,
@@ -108,7 +109,7 @@ impl Gpt2Config {
         }
     }
 
-    /// GPT-2 XL: 1558M parameters.
+    /// Returns the config of GPT-2 XL: 1558M parameters.
     pub fn xl() -> Self {
         Self {
             n_layer: 48,
@@ -118,7 +119,7 @@ impl Gpt2Config {
         }
     }
 
-    /// Width of the feed-forward network.
+    /// Returns the width of the feed-forward network.
     pub fn d_ff(&self) -> usize {
         self.d_ff.unwrap_or(4 * self.width)
     }
@@ -128,12 +129,12 @@ impl Gpt2Config {
         self.init.unwrap_or(Init::of_width(self.width))
     }
 
-    /// Standard deviation of the initial weights and tables.
+    /// Returns the standard deviation of the initial weights and tables without μP.
     pub(crate) fn std(&self) -> f64 {
         self.init().std(self.width)
     }
 
-    /// Standard deviation of the initial weights that read `fan_in` features.
+    /// Returns the standard deviation of the initial weights that read `fan_in` features.
     pub(crate) fn weight_std(&self, fan_in: usize) -> f64 {
         match &self.mup {
             Some(mup) => mup.hidden_std(fan_in),
@@ -141,7 +142,7 @@ impl Gpt2Config {
         }
     }
 
-    /// Standard deviation of the initial weights that read `fan_in` features and write to the stream.
+    /// Returns the standard deviation of the initial weights that read `fan_in` features and write to the stream.
     pub(crate) fn projection_std(&self, fan_in: usize, frame: &Frame) -> f64 {
         let std = self.weight_std(fan_in) * frame.output;
         match frame.by_depth {
@@ -150,7 +151,7 @@ impl Gpt2Config {
         }
     }
 
-    /// The multiplier of attention scores, without inverse layer scaling.
+    /// Returns the multiplier of attention scores, without inverse layer scaling.
     pub(crate) fn attention_scale(&self) -> f64 {
         let d = self.width / self.n_head;
         match &self.mup {
@@ -214,6 +215,13 @@ impl Architecture for Gpt2Config {
         }
     }
 
+    fn attention(&self) -> Option<AttentionSize> {
+        Some(AttentionSize {
+            without_values: true,
+            ..AttentionSize::of_heads(self.n_head, self.width / self.n_head)
+        })
+    }
+
     fn validate(&self) -> Result<(), ConfigError> {
         self.shape().validate()?;
         check::divides(("n_head", self.n_head), ("width", self.width))?;
@@ -267,8 +275,9 @@ impl Architecture for Gpt2Config {
             false => Cost::default(),
         };
         let d_ff = self.d_ff();
+        let parts = if frame.own_values { 3 } else { 2 };
         let attention = norm
-            + Cost::linear(width, 3 * width, bias)
+            + Cost::linear(width, parts * width, bias)
             + Cost::attention(time, width)
             + Cost::linear(width, width, bias);
         let mlp = norm + Cost::linear(width, d_ff, bias) + Cost::linear(d_ff, width, bias);

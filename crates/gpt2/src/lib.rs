@@ -7,6 +7,8 @@
 //! x_{i+2} = x_{i+1} + mlp(norm(x_{i+1}))
 //! logits  = norm(x_{2L}) · wteᵀ
 //! ```
+//!
+//! wte is the token table, wpe has a row for each position, and L is the number of layers.
 
 #![forbid(unsafe_code)]
 

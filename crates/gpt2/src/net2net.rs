@@ -1,11 +1,11 @@
 //! Net2Net: makes a wider GPT-2 from a trained one (Chen et al., "Net2Net: accelerating learning via knowledge
-//! transfer", 2016, section 3: <https://arxiv.org/abs/1511.05641>). It is the baseline of section 4.3 of the
+//! transfer", 2016, section 3: <https://arxiv.org/abs/1511.05641>). Net2Net is the baseline in section 4.3 of the
 //! TokenFormer paper.
 //!
 //! Neuron j of the wider layer copies neuron j mod n of a layer with n neurons. If a neuron has c copies, the weights
-//! that read them are divided by c. When the width doubles, all neurons have the same number of copies. Layer norm over
-//! the copies then equals layer norm over the neurons, and the logits stay the same. Otherwise, mean and variance count
-//! some neurons more often, and the logits change.
+//! that read them are divided by c. If the width grows by a whole factor, such as 2, all neurons of the stream have the
+//! same number of copies. Layer norm over the copies then equals layer norm over the neurons, and exact copies keep the
+//! logits. Otherwise, mean and variance count some neurons more often than others, and the logits change.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,9 @@ use crate::Gpt2Config;
 ///
 /// # Errors
 ///
-/// Returns an error if the configs differ in more than width, heads and feed-forward width, or in the size of a head.
-/// Also returns an error if `wide` is narrower than `narrow`, or if the tensors do not belong to one GPT-2.
+/// Returns an error if the configs differ in more than width, number of heads and feed-forward width, or in the width
+/// of a head. Also returns an error if `wide` has a smaller width or feed-forward width than `narrow`, or if the
+/// tensors do not belong to one GPT-2.
 pub fn widen(
     wide: &Gpt2Config,
     narrow: &Gpt2Config,
@@ -48,7 +49,14 @@ pub fn widen(
         let (kind, of, branch) = (parts[0], parts.get(1), parts.get(3));
         // The neurons that rows read, the neurons that columns write, and the number of times that the columns repeat.
         let (rows, columns, times) = match (of.copied(), branch.copied()) {
-            (Some("qkv"), _) => (Some(&width), Some(&width), 3),
+            (Some("qkv"), _) => {
+                // Queries, keys and, if the layer has its own, values.
+                let parts = tensor
+                    .shape
+                    .last()
+                    .map_or(3, |columns| columns / narrow.width);
+                (Some(&width), Some(&width), parts)
+            }
             (Some("fc"), _) => (Some(&width), Some(&hidden), 1),
             (Some("proj"), Some("feed_forward")) => (Some(&hidden), Some(&width), 1),
             (Some("proj"), _) => (Some(&width), Some(&width), 1),
@@ -71,7 +79,7 @@ pub fn widen(
     Ok(widened)
 }
 
-/// Checks that `wide` is a widening of `narrow`.
+/// Checks that Net2Net can widen `narrow` to `wide`.
 ///
 /// # Errors
 ///
@@ -139,7 +147,7 @@ impl Copies {
         Self { from, to }
     }
 
-    /// Number of copies of the neuron that neuron `j` copies.
+    /// Returns the number of copies of the neuron that neuron `j` copies.
     fn of(&self, j: usize) -> usize {
         (self.to - j % self.from).div_ceil(self.from)
     }

@@ -66,8 +66,8 @@ fn flops_follow_palm_appendix_b() {
     assert_eq!(cost.training_flops(), 6 * n + attention);
 }
 
-/// Checks the standard deviation of every parameter of a model of two layers: `weights`, and half of it for projections
-/// back to the stream.
+/// Checks the root mean square of every parameter of a new model of two layers: `weights` for matrices and tables, half
+/// of `weights` for projections back to the stream, 1 for γ, and 0 for biases and β.
 fn assert_initial_stds(config: &Gpt2Config, weights: f64) {
     let device = Default::default();
     Flex::seed(&device, 1);
@@ -230,7 +230,7 @@ fn impossible_sizes_name_the_field() {
     );
 }
 
-/// Logits of the model of `config` with these weights.
+/// Returns the logits of the model of `config` with these weights.
 fn logits(config: &Gpt2Config, tensors: Tensors) -> Vec<f32> {
     let device = Default::default();
     let model = config.build::<Flex>(11, &device).unwrap();
@@ -239,7 +239,7 @@ fn logits(config: &Gpt2Config, tensors: Tensors) -> Vec<f32> {
     model.forward(ids).into_data().iter().collect()
 }
 
-/// Weights of a model of `config`, all different, and large enough to show a missing term.
+/// Makes weights of a model of `config`, all different, and large enough to show a missing term.
 fn weights(config: &Gpt2Config) -> Tensors {
     let model = config.build::<Flex>(11, &Default::default()).unwrap();
     let shift = |(name, data): (String, burn::tensor::TensorData)| {
@@ -325,7 +325,7 @@ fn net2net_refuses_what_is_no_widening() {
                 n_head: 4,
                 ..small()
             },
-            "`model.n_head`: makes heads of width 30",
+            "`model.n_head` makes heads of width 30",
         ),
         (
             Gpt2Config {

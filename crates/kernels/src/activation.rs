@@ -61,7 +61,7 @@ pub(crate) mod flex {
     pub(crate) struct Silu;
 
     impl Tanh {
-        /// 2u and its derivative, u = √(2/π) (x + 0.044715 x³).
+        /// Computes 2u and its derivative, u = √(2/π) (x + 0.044715 x³).
         #[inline(always)]
         fn two_u<E: Real>(x: E) -> (E, E) {
             let c = E::of(2.0 * (2.0 / std::f64::consts::PI).sqrt());
@@ -72,7 +72,7 @@ pub(crate) mod flex {
             )
         }
 
-        /// σ(2u) = ½ (1 + tanh u).
+        /// Computes σ(2u) = ½ (1 + tanh u).
         #[inline(always)]
         fn gate<E: Real>(two_u: E) -> E {
             E::one() / (E::one() + (-two_u).fast_exp())
@@ -145,7 +145,7 @@ pub(crate) mod flex {
     }
 
     impl Silu {
-        /// σ(x).
+        /// Computes σ(x).
         #[inline(always)]
         fn gate<E: Real>(x: E) -> E {
             E::one() / (E::one() + (-x).fast_exp())
@@ -273,7 +273,7 @@ mod libtorch {
     use crate::op::Op;
 
     impl Activation {
-        /// PyTorch's name for this form of GELU.
+        /// Returns PyTorch's name for this form of GELU.
         fn form(self) -> &'static str {
             match self {
                 Self::GeluTanh => "tanh",
@@ -290,7 +290,7 @@ mod libtorch {
             }
         }
 
-        /// The gradient of x, from the gradient of the value.
+        /// Returns the gradient of x, from the gradient of the value.
         pub(crate) fn gradient(self, x: &Tensor, grad: &Tensor) -> Tensor {
             match self {
                 Self::Relu => x.threshold_backward(grad, 0.0),

@@ -1,5 +1,6 @@
-//! Attention without a `[time, time]` tensor. The backward pass computes the weights again, a block of rows at a time,
-//! from the inputs and one number per row (Dao et al., "FlashAttention", 2022).
+//! Attention without a `[time, time]` tensor of weights. The backward pass computes the weights again, block by block,
+//! from the inputs and one number per query (Dao et al., "FlashAttention", 2022). On LibTorch, the bias of ALiBi is a
+//! `[time, time]` tensor for each head, and on CUDA, PyTorch chooses the algorithm.
 
 #[cfg(feature = "flex")]
 mod flex;
@@ -15,9 +16,15 @@ use crate::op::apply;
 pub struct Attention {
     /// Multiplier of the scores.
     pub scale: f64,
+    /// The cap c: a score s becomes c tanh(s / c).
+    pub cap: Option<f64>,
+    /// With causal attention, the number of most recent positions that a query attends to, its own included; `None` for
+    /// all.
+    pub window: Option<usize>,
     /// Whether a position attends only to itself and earlier positions.
     pub causal: bool,
-    /// Whether scores have the bias of ALiBi (Press et al. 2022): −2^(−8 (h + 1) / heads) · distance for head h.
+    /// Whether scores have the bias of ALiBi (Press et al. 2022): 2^(−8 (h + 1) / heads) · (position of the key −
+    /// position of the query) for head h, counted from 0.
     pub alibi: bool,
     /// Dropout on the weights.
     pub dropout: Option<Dropped>,
@@ -34,16 +41,24 @@ pub struct Dropped {
 }
 
 impl Attention {
-    /// Number of the `all` keys that the query at `position` sees.
+    /// Returns the keys, of `all`, that the query at `position` sees.
     #[cfg(feature = "flex")]
-    fn keys(&self, position: usize, all: usize) -> usize {
-        match self.causal {
-            true => position + 1,
-            false => all,
+    fn keys(&self, position: usize, all: usize) -> std::ops::Range<usize> {
+        let end = position + 1;
+        match (self.causal, self.window) {
+            (true, Some(window)) => end.saturating_sub(window)..end,
+            (true, None) => 0..end,
+            (false, _) => 0..all,
         }
     }
 
-    /// The slope of head `h` of `heads`; 0 without ALiBi.
+    /// Whether the scores have a cap or a window, which only the kernel for Flex computes.
+    #[cfg(any(feature = "tch", feature = "cube"))]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.cap.is_some() || (self.causal && self.window.is_some())
+    }
+
+    /// Returns the slope of head `h` of `heads`; 0 without ALiBi.
     #[cfg(feature = "flex")]
     fn slope(&self, h: usize, heads: usize) -> f64 {
         match self.alibi {
@@ -62,7 +77,7 @@ impl Dropped {
         (mixed ^ (mixed >> 31)) as u32
     }
 
-    /// The bound on [`hash`] below which a weight is dropped.
+    /// Returns the bound on [`hash`] below which a weight is dropped.
     pub fn threshold(&self) -> u32 {
         (self.probability * u32::MAX as f64) as u32
     }
@@ -77,8 +92,9 @@ pub fn hash(row: u32, column: u32) -> u32 {
     h ^ (h >> 16)
 }
 
-/// Attention of queries `[batch, heads, new, d]` to keys and values `[batch, heads, seen + new, d]`.
-/// Query i is at position seen + i.
+/// Computes the attention of queries `[batch, heads, new, d]` to keys and values `[batch, heads, seen + new, d]`. Query
+/// i is at position seen + i. The kernel for Flex also takes keys and values with fewer heads, K, where K divides
+/// `heads`: query head h reads head h // (heads / K).
 ///
 /// # Errors
 ///

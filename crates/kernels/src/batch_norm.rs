@@ -17,8 +17,8 @@ struct BatchNorm {
 /// The normalised batch, and the mean and the variance Σ (x − mean)² / rows of each channel.
 pub type Normed<B> = (Tensor<B, 2>, [Tensor<B, 1>; 2]);
 
-/// (x − mean) / √(variance + eps) · γ + β for x `[rows, channels]` and γ and β `[1, channels]`. The mean and the
-/// variance, `[channels]`, are over all rows.
+/// Computes (x − mean) / √(variance + eps) · γ + β for x `[rows, channels]` and γ and β `[1, channels]`. The mean and
+/// the variance, `[channels]`, are over all rows.
 ///
 /// # Errors
 ///
@@ -151,7 +151,7 @@ mod flex {
         }
     }
 
-    /// Σ over the rows of `term`, `[channels]`.
+    /// Computes Σ `term` over all rows, `[channels]`.
     fn sum<const P: usize>(
         [a, b]: [&[f32]; 2],
         channels: usize,

@@ -1,4 +1,4 @@
-//! Writes into a cache of keys or values. It has no gradient.
+//! Writes into a cache of keys or values. The operation has no gradient.
 
 use burn::tensor::{Tensor, backend::Backend};
 

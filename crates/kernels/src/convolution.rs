@@ -1,7 +1,7 @@
-//! Convolutions of small images with few channels.
+//! Convolutions of images whose channels are the last axis; on Flex, with few channels.
 //!
-//! With the channels of a pixel side by side, a row of the kernel reads one contiguous run of numbers. So each image
-//! is padded once, and no columns are copied.
+//! With the channels of a pixel side by side, a row of w at one pixel reads one contiguous run of numbers. On Flex,
+//! each image is therefore padded once, and needs no im2col copy.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
@@ -13,8 +13,8 @@ struct Convolution {
     stride: usize,
 }
 
-/// Convolves x `[batch, height, width, in]` with w `[out, in, kernel, kernel]`. The kernel size is odd, and x is
-/// padded by half of it. Returns `[batch, ⌈height / stride⌉, ⌈width / stride⌉, out]`.
+/// Convolves x `[batch, height, width, in]` with w `[out, in, kernel, kernel]`. The kernel size is odd, and x has a
+/// zero padding of (kernel − 1) / 2 pixels on each side. Returns `[batch, ⌈height / stride⌉, ⌈width / stride⌉, out]`.
 ///
 /// # Errors
 ///
@@ -50,10 +50,10 @@ mod flex {
     const LANES: usize = 16;
 
     /// Number of pixels, or of inputs of a kernel, whose sums are in registers. With two vectors of 8 outputs each,
-    /// sums take 12 of the 16 registers of AVX2.
+    /// sums take 12 of AVX2's 16 registers.
     const TILE: usize = 6;
 
-    /// Maximum number of channels. Burn computes larger convolutions.
+    /// Maximum number of channels. Burn computes convolutions with more channels.
     const CHANNELS: usize = 128;
 
     /// Number of images for which one task sums the gradients of w. A fixed number makes sums independent of the number
@@ -87,23 +87,24 @@ mod flex {
             }
         }
 
-        /// Height and width of y.
+        /// Returns the height and width of y.
         fn outer(&self) -> [usize; 2] {
             [self.height, self.width].map(|side| side.div_ceil(self.stride))
         }
 
-        /// Size of an image of y.
+        /// Returns the number of elements of an image of y.
         fn of_y(&self) -> usize {
             let [height, width] = self.outer();
             height * width * self.output
         }
 
-        /// Size of an image of x.
+        /// Returns the number of elements of an image of x.
         fn of_x(&self) -> usize {
             self.height * self.width * self.input
         }
 
-        /// The convolution that computes the gradient of x, from the gradient of y with zeros between its pixels.
+        /// Returns the convolution that computes the gradient of x, from the gradient of y with zeros between its
+        /// pixels.
         fn backward(&self) -> Self {
             Self {
                 input: self.output,
@@ -150,12 +151,12 @@ mod flex {
             whole.into()
         }
 
-        /// Size of a row of a padded image.
+        /// Returns the number of elements of a row of a padded image.
         fn across(&self) -> usize {
             (self.width + self.kernel / 2 * 2) * self.input
         }
 
-        /// Packs w as `[output / LANES, kernel, kernel · input, LANES]`, with zeros for missing outputs.
+        /// Packs w as `[⌈output / LANES⌉, kernel, kernel · input, LANES]`, with zeros for missing outputs.
         fn packed(&self, w: impl Fn([usize; 4]) -> f32) -> Vec<f32> {
             let mut packed = vec![0.0; self.of_packed()];
             for (at, outputs) in packed.chunks_exact_mut(LANES).enumerate() {
@@ -169,12 +170,12 @@ mod flex {
             packed
         }
 
-        /// Size of a packed w.
+        /// Returns the number of elements of a packed w.
         fn of_packed(&self) -> usize {
             self.kernel * self.kernel * self.input * self.output.next_multiple_of(LANES)
         }
 
-        /// Returns output, input, row and column of a lane of the packed w.
+        /// Returns the output, input, row and column of a lane of the packed w.
         fn place(&self, at: usize, lane: usize) -> [usize; 4] {
             let (i, at) = (at % self.input, at / self.input);
             let (column, at) = (at % self.kernel, at / self.kernel);
@@ -311,8 +312,8 @@ mod flex {
         }
     }
 
-    /// Adds to dw, for each pixel of y, the products of dy and the inputs that w reads there, for one padded image. dw
-    /// is packed, and the outputs of dy are padded to whole [`LANES`].
+    /// Computes the gradient of w for one padded image. For each pixel of y, adds to dw the products of dy and the
+    /// inputs that w reads there. dw is packed, and the outputs of dy are padded to whole [`LANES`].
     struct OfWeight<'a> {
         sizes: Sizes,
         image: &'a [f32],

@@ -1,6 +1,6 @@
 //! Common parts of the kernels for Burn's GPU backends. A kernel is written once in CubeCL, for CUDA, Vulkan and WGPU.
 //!
-//! A *cube* is a group of *units* that share memory; CUDA calls them block and thread. Sums have a fixed order and no
+//! A *cube* is a group of *units* that share memory; CUDA calls them blocks and threads. Sums have a fixed order and no
 //! atomic additions, so a result does not depend on timing. Devices without planes (CUDA's warps) add up in shared
 //! memory.
 
@@ -44,23 +44,23 @@ const UNITS: usize = 256;
 /// Largest number of cubes on an axis of WGPU's grid.
 const AXIS: usize = 65_535;
 
-/// Largest number of elements of a tensor, with its padding. Kernels index with 32 bits. Results are at most three times
-/// as large as an input, or padded.
+/// Largest number of elements of an input, with its padding. Kernels index with 32 bits. The limit is a quarter of that
+/// range, because a result can be up to three times as large as an input, or padded.
 const ELEMENTS: u64 = u32::MAX as u64 / 4;
 
-/// Whether x has elements, and few enough.
+/// Whether x has elements, and at most [`ELEMENTS`].
 fn fits_size<R: CubeRuntime>(x: &CubeTensor<R>) -> bool {
     let elements = x.handle.size() / x.dtype.size().max(1) as u64;
     x.meta.num_elements() > 0 && elements <= ELEMENTS
 }
 
-/// Whether all tensors are f32 and have elements.
+/// Whether all tensors are f32 and have elements, at most [`ELEMENTS`] each.
 fn fits<R: CubeRuntime>(inputs: &[CubeTensor<R>]) -> bool {
     let fits = |x: &CubeTensor<R>| x.dtype == DType::F32 && fits_size(x);
     inputs.iter().all(fits)
 }
 
-/// Whether all tensors have elements and one float type, f32 or bf16.
+/// Whether all tensors have one float type, f32 or bf16, and have elements, at most [`ELEMENTS`] each.
 fn fits_float<R: CubeRuntime>(inputs: &[CubeTensor<R>]) -> bool {
     let dtype = inputs[0].dtype;
     let fits = |x: &CubeTensor<R>| x.dtype == dtype && fits_size(x);
@@ -68,7 +68,7 @@ fn fits_float<R: CubeRuntime>(inputs: &[CubeTensor<R>]) -> bool {
 }
 
 /// Reshapes x to rows of its last axis, `[rows, width]`. The elements of a row are side by side. There may be gaps
-/// between rows: CUDA pads rows.
+/// between rows, because CUDA pads rows.
 fn rows<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     let width = x.meta.shape().last().copied().unwrap_or(1);
     let count = x.meta.num_elements() / width.max(1);
@@ -102,7 +102,7 @@ fn to_dtype<R: CubeRuntime>(x: CubeTensor<R>, dtype: DType) -> CubeTensor<R> {
     }
 }
 
-/// Returns x, or a copy if something else holds x.
+/// Returns x, or a copy if something else holds x or if elements of x share memory.
 fn owned<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     match x.can_mut() && x.is_nonoverlapping() {
         true => x,
@@ -110,24 +110,24 @@ fn owned<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     }
 }
 
-/// A grid of at least `count` cubes. A kernel skips cubes beyond `count`.
+/// Makes a grid of at least `count` cubes. A kernel skips cubes beyond `count`.
 fn grid(count: usize) -> CubeCount {
     let y = count.div_ceil(AXIS).max(1);
     CubeCount::Static(count.div_ceil(y).max(1) as u32, y as u32, 1)
 }
 
-/// A grid with a unit for each of `count` elements, and the number of units of a cube.
+/// Makes a grid with a unit for each of `count` elements. Returns the grid and the size of its cubes.
 fn units(count: usize) -> (CubeCount, CubeDim) {
     (grid(count.div_ceil(UNITS)), CubeDim::new_1d(UNITS as u32))
 }
 
-/// Whether the device adds up in planes.
+/// Whether the device can add up in planes.
 fn has_planes<R: CubeRuntime>(x: &CubeTensor<R>) -> bool {
     let features = &x.client.properties().features;
     features.plane.contains(Plane::Ops)
 }
 
-/// Number of elements of x, side by side on the last axis, that a unit can read at once.
+/// Returns the number of elements of x, side by side on the last axis, that a unit can read at once.
 fn vector<R: CubeRuntime>(x: &CubeTensor<R>) -> usize {
     let sizes = x.client.io_optimized_vector_sizes(x.dtype.size());
     let last = x.meta.rank().saturating_sub(1);
@@ -144,7 +144,7 @@ struct RowCubes {
 }
 
 impl RowCubes {
-    /// A cube for each row of x `[rows, width]`.
+    /// Assigns a cube to each row of x `[rows, width]`.
     fn of<R: CubeRuntime>(x: &CubeTensor<R>) -> Self {
         let width = x.meta.shape()[1];
         let planes = has_planes(x);
@@ -245,7 +245,8 @@ pub(crate) fn fits_on<B: Backend, R: CubeRuntime>(x: &Tensor<B, 1>) -> bool {
 ///
 /// # Errors
 ///
-/// Returns the inputs if the backend is another one, or if there is no kernel for them.
+/// Returns the inputs if the backend does not use the runtime `R`, if there is no kernel for them, or with
+/// `RESIDUAL_ZOO_OPS=plain`.
 pub(crate) fn on_cube<B, R, const D: usize, const N: usize, const M: usize>(
     inputs: [Tensor<B, D>; N],
     kernel: impl FnOnce([CubeTensor<R>; N]) -> [CubeTensor<R>; M],

@@ -1,5 +1,5 @@
-//! Launches of this crate's CUDA kernels (`cuda/kernels.cu`) on LibTorch's tensors. On a CPU, which only tests use, the
-//! kernels are emulated.
+//! Launches this crate's CUDA kernels (`cuda/kernels.cu`) on LibTorch's tensors. Tests also run the kernels on a CPU,
+//! where they are emulated.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -52,7 +52,7 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// A thread for each of `count` elements.
+    /// Makes a grid with a thread for each of `count` elements.
     pub(crate) fn threads(count: usize) -> Self {
         Self {
             columns: count.div_ceil(256),
@@ -61,7 +61,7 @@ impl Grid {
         }
     }
 
-    /// A large block for each of `count` rows of `x`, which has thousands of columns.
+    /// Makes a grid with a large block for each of `count` rows of `x`, which has thousands of columns.
     pub(crate) fn wide_blocks(count: usize, x: &Tensor) -> Self {
         let block = if x.device().is_cuda() { 512 } else { 64 };
         Self {
@@ -70,7 +70,7 @@ impl Grid {
         }
     }
 
-    /// A block for each of `count` rows of `x`.
+    /// Makes a grid with a block for each of `count` rows of `x`.
     pub(crate) fn blocks(count: usize, x: &Tensor) -> Self {
         Self {
             columns: count,
@@ -133,13 +133,13 @@ pub(crate) fn launch(name: &CStr, on: &Tensor, grid: Grid, arguments: &[Arg]) {
     });
 }
 
-/// The number of rows of a tensor, and their width.
+/// Returns the number of rows of a tensor, and their width.
 pub(crate) fn rows(x: &Tensor) -> [usize; 2] {
     let width = x.size().last().map_or(1, |width| *width as usize);
     [x.numel() / width.max(1), width]
 }
 
-/// An uninitialised tensor for the result of a kernel.
+/// Allocates an uninitialised tensor for the result of a kernel.
 pub(crate) fn empty(sizes: &[i64], kind: Kind, like: &Tensor) -> Tensor {
     Tensor::empty(sizes, (kind, like.device()))
 }

@@ -1,4 +1,4 @@
-//! Rows of a table by ids. The gradient of the table adds up the rows of each id in the order of the positions.
+//! Looks up table rows by id. The table's gradient adds up the gradients of each id in the order of the positions.
 
 use std::marker::PhantomData;
 

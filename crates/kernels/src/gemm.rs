@@ -1,7 +1,7 @@
 //! General matrix products on Flex, with the crate `gemm`, which Burn uses too.
 //!
 //! Burn 0.21 zeroes and copies the memory of a result before it computes the result: `FlexTensor::empty` makes a
-//! `Vec<u8>`, which `Bytes::from_bytes_vec` treats as unaligned. Here the result is written once.
+//! `Vec<u8>`, which `Bytes::from_bytes_vec` treats as unaligned. This module writes the result once.
 
 #![allow(unsafe_code)]
 
@@ -9,15 +9,15 @@ use burn::tensor::{TensorData, TensorMetadata as _};
 use burn_flex::FlexTensor;
 use gemm::Parallelism;
 
-/// Number of multiplications from which threads share a product, as in Burn. Each thread computes its own elements, so
-/// results do not depend on the number of threads.
+/// Minimum number of multiplications for which threads share a product, as in Burn. Each thread computes its own
+/// elements, so results do not depend on the number of threads.
 const PARALLEL: usize = 192 * 192 * 192;
 
-/// a · b for a `[m, k]` and b `[k, n]`, both f32.
+/// Computes a · b for a `[m, k]` and b `[k, n]`, both f32.
 ///
 /// # Panics
 ///
-/// Panics if the shapes do not match or an element is not f32.
+/// Panics if the shapes do not match, or if a or b is not f32.
 pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
     let ([m, k], [rows, n]): ([usize; 2], [usize; 2]) = (a.shape().dims(), b.shape().dims());
     assert_eq!(k, rows, "the product of [{m}, {k}] and [{rows}, {n}]");
@@ -33,7 +33,7 @@ pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
     match k {
         0 => out.resize(len, 0.0),
         // SAFETY: all elements of a and b are in their data, by `in_bounds`. `out` has room for m rows of n elements.
-        // The product does not read `out`, so it writes each element.
+        // The product writes each element of `out` without reading it.
         _ => unsafe {
             let out_data = out.as_mut_ptr();
             let (down, right) = (n as isize, 1);
@@ -64,12 +64,12 @@ pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(out, [m, n]))
 }
 
-/// Points to the first element of `x`.
+/// Returns a pointer to the first element of `x`.
 fn from_first(x: &FlexTensor) -> *const f32 {
     x.storage::<f32>()[x.layout().start_offset()..].as_ptr()
 }
 
-/// Distances between neighbouring elements of a column and of a row.
+/// Returns the distances between neighbouring elements of a column and of a row.
 fn strides(x: &FlexTensor) -> [isize; 2] {
     [0, 1].map(|axis| x.layout().strides()[axis])
 }

@@ -1,14 +1,15 @@
-//! Operations whose gradients PyTorch's own graph computes, because the crate tch has no function for them.
+//! Operations whose gradients PyTorch's own graph computes, because the crate `tch` has no functions for these
+//! gradients.
 
 use burn_tch::TchTensor;
 use tch::Tensor;
 
 use crate::libtorch;
 
-/// The inputs of the backward pass: the inputs of the operation, as leaves of PyTorch's graph, and the result in that
-/// graph.
+/// The inputs of the backward pass. They are the operation's inputs, as leaves of PyTorch's graph, and its result in
+/// that graph.
 ///
-/// Burn writes into tensors that nothing else holds. Holding the inputs here prevents that.
+/// Burn writes into tensors that nothing else holds. Holding the inputs prevents such writes.
 #[derive(Debug)]
 pub struct Graph<const N: usize> {
     inputs: [TchTensor; N],

@@ -1,11 +1,12 @@
 //! Fast forms of operations that architectures share. `residual_zoo_core::ops` calls this crate first, and has the
 //! plain form of each operation, which follows the equation.
 //!
-//! A fast form gives the same values and gradients up to rounding, and keeps less for the backward pass. Every function
-//! takes tensors of any backend. It returns its inputs if there is no kernel for them: on a backend whose feature is
-//! off, for some sizes and float types, or with the environment variable `RESIDUAL_ZOO_OPS=plain`.
+//! A fast form gives the same values and gradients as the plain form, up to rounding, and most fast forms keep less for
+//! the backward pass. Every operation takes tensors of any backend, and returns its inputs if there is no kernel for
+//! them. This happens on a backend whose feature is off or that has no kernel for the operation, for some sizes and
+//! float types, on GPU backends with Burn's fusion, or with the environment variable `RESIDUAL_ZOO_OPS=plain`.
 
-// Without the backends that have kernels for all operations, some common parts are unused.
+// Without Flex and LibTorch, which have kernels for most operations, some common parts are unused.
 #![cfg_attr(
     not(any(feature = "flex", feature = "tch")),
     allow(dead_code, unused_imports)
@@ -27,17 +28,22 @@ mod flex;
 mod gemm;
 #[cfg(feature = "tch")]
 mod graph;
+#[cfg(feature = "flex")]
+mod joint;
 #[cfg(feature = "tch")]
 pub mod libtorch;
 mod loss;
 mod matmul;
 mod mix;
+mod mixtures;
 mod norm;
 mod norm_product;
 mod op;
 mod optimizer;
 mod product;
+mod rotary;
 mod sinkhorn;
+mod swap;
 mod theta;
 
 pub use activation::{Activation, activation};
@@ -49,10 +55,13 @@ pub use embedding::{Lookup, embedding};
 pub use loss::log_z_and_target;
 pub use matmul::{Candidate, Matmul, matmul, matmul_candidates};
 pub use mix::mix;
+pub use mixtures::mixtures;
 pub use norm::{Norm, norm};
 pub use norm_product::norm_product;
 pub use op::{allow_tf32, deterministic, plain_only, profile};
 pub use optimizer::{AdamW, Due, State, adamw, sum_of_squares};
 pub use product::{Affine, Linear, linear, product};
+pub use rotary::{Rotary, rotary};
 pub use sinkhorn::{Sinkhorn, sinkhorn};
+pub use swap::swap_heads;
 pub use theta::{Form, Theta, theta};

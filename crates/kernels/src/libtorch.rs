@@ -1,4 +1,4 @@
-//! Functions of LibTorch that the crate `tch` has no binding for (`libtorch.cpp`).
+//! Bindings (`libtorch.cpp`) for LibTorch functions that the crate `tch` lacks.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -78,7 +78,7 @@ pub(crate) fn check(message: *mut c_char) {
     }
 }
 
-/// The gradients of Σ y · grad with respect to the leaves of the graph of `y`.
+/// Returns the gradients of Σ y · grad with respect to the leaves of the graph of `y`.
 pub(crate) fn gradients<const N: usize>(
     y: &Tensor,
     grad: &Tensor,
@@ -109,7 +109,7 @@ pub(crate) struct LayerNorm<'a> {
     pub(crate) factor: &'a Tensor,
 }
 
-/// The gradients of the `N` inputs of a layer norm: of x, and of γ and β if the norm has them.
+/// Returns the gradients of the `N` inputs of a layer norm: of x, and of γ and β if the norm has them.
 pub(crate) fn layer_norm_backward<const N: usize>(norm: &LayerNorm, grad: &Tensor) -> [Tensor; N] {
     let pointer = |x: Option<&Tensor>| x.map_or(null(), Tensor::as_ptr);
     let inputs = 1 + usize::from(norm.gamma.is_some()) + usize::from(norm.beta.is_some());
@@ -163,7 +163,7 @@ pub(crate) fn adamw(step: AdamW, states: &[[&Tensor; 4]]) {
     });
 }
 
-/// The sum of squares of all elements of all tensors, `[1]`.
+/// Returns the sum of squares of all elements of all tensors, `[1]`.
 pub(crate) fn sum_of_squares(parts: &[&Tensor]) -> Tensor {
     let pointers: Vec<_> = parts.iter().map(|x| x.as_ptr()).collect();
     let mut out = null_mut();
@@ -185,8 +185,8 @@ pub fn allow_tf32(allow: bool) {
     check(unsafe { zoo_allow_tf32(allow.into()) });
 }
 
-/// The number of elements of type `kind` that must divide the length of a row for tensor cores to read it fast; `None`
-/// if tensor cores do not read the type.
+/// Returns the number that must divide the length of a row, so that tensor cores read rows of type `kind` fast. Returns
+/// `None` for f32 without TF32, and for types other than bf16 and f32.
 pub(crate) fn unit(kind: Kind) -> Option<i64> {
     match kind {
         Kind::BFloat16 => Some(8),
@@ -195,15 +195,15 @@ pub(crate) fn unit(kind: Kind) -> Option<i64> {
     }
 }
 
-/// Whether an operation uses its form for CUDA: on a GPU, and with `RESIDUAL_ZOO_OPS=cuda`, which is for tests, on any
-/// device.
+/// Whether an operation on `x` uses its form for CUDA. It does on a GPU. With `RESIDUAL_ZOO_OPS=cuda`, which is for
+/// tests, it does on any device.
 pub(crate) fn is_cuda(x: &Tensor) -> bool {
     static EVERYWHERE: LazyLock<bool> =
         LazyLock::new(|| std::env::var_os("RESIDUAL_ZOO_OPS").is_some_and(|v| v == "cuda"));
     *EVERYWHERE || matches!(x.device(), Device::Cuda(_))
 }
 
-/// x with its elements in the order of its axes.
+/// Returns x, contiguous in memory.
 pub(crate) fn contiguous(x: TchTensor) -> TchTensor {
     match x.tensor.is_contiguous() {
         true => x,
@@ -230,12 +230,12 @@ pub(crate) fn deterministic(on: bool) {
     check(unsafe { zoo_deterministic(on.into()) });
 }
 
-/// The number of GPUs that LibTorch finds.
+/// Returns the number of GPUs that LibTorch finds.
 pub fn gpus() -> usize {
     usize::try_from(tch::Cuda::device_count()).unwrap_or(0)
 }
 
-/// Starts a recording of the operations and of the GPU's kernels.
+/// Starts a recording of LibTorch's operations and the GPU's kernels.
 pub(crate) fn start_profile() -> Result<(), String> {
     // SAFETY: the function takes no arguments.
     result(unsafe { zoo_start_profile() })
@@ -249,7 +249,8 @@ pub(crate) fn end_profile(path: &std::path::Path) -> Result<(), String> {
     result(unsafe { zoo_end_profile(path.as_ptr()) })
 }
 
-/// The peak memory of tensors on the GPU of this index since [`reset_memory`], in bytes; `None` without such a GPU.
+/// Returns the peak memory of tensors on GPU number `gpu` since the last call of [`reset_memory`], in bytes; `None`
+/// without such a GPU.
 pub fn peak_memory(gpu: usize) -> Option<u64> {
     let mut bytes = 0;
     // SAFETY: `bytes` has room for the number.
@@ -257,7 +258,7 @@ pub fn peak_memory(gpu: usize) -> Option<u64> {
     u64::try_from(bytes).ok()
 }
 
-/// Gives the unused memory in PyTorch's cache back to the GPUs, and restarts the measurement of the peak on one GPU.
+/// Gives the unused memory in PyTorch's cache back to the GPUs, and restarts the peak measurement on GPU number `gpu`.
 /// Does nothing without a GPU.
 pub fn reset_memory(gpu: usize) {
     // SAFETY: the function takes only a number. Without a GPU, the call fails, and there is no memory to give back.

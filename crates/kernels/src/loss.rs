@@ -1,5 +1,6 @@
-//! log Z and the target's logit of each row, from which losses are computed. On Flex and GPUs, no other tensor has the
-//! size of the logits: the backward pass turns the logits into their gradient in place.
+//! Computes log Z and the target's logit of each row. Losses follow from these two numbers. On Flex and GPUs, the
+//! backward pass turns the logits into their gradient in place if nothing else holds them. No other tensor then has the
+//! size of the logits.
 
 use std::marker::PhantomData;
 
@@ -160,7 +161,7 @@ mod flex {
     }
 
     // A generic function is compiled in the crate that calls it, with the optimisations of that crate. The two
-    // functions below are compiled here.
+    // functions below are not generic, so they are compiled here.
 
     fn forward(logits: &FlexTensor, targets: &[usize]) -> FlexTensor {
         with_real!(logits, forward_of(logits, targets))
@@ -261,7 +262,7 @@ mod libtorch {
         is_cuda(logits) && kind && logits.stride()[1] == 1
     }
 
-    /// The last arguments of both kernels: the width, the stride and the float type of the logits.
+    /// Returns the last arguments of both kernels: the width, the stride and the float type of the logits.
     fn layout(logits: &Tensor) -> [Arg<'_>; 3] {
         let (width, stride) = (logits.size()[1] as usize, logits.stride()[0] as usize);
         let bf16 = logits.kind() == Kind::BFloat16;

@@ -11,9 +11,9 @@ pub struct Matmul {
     pub bf16: bool,
 }
 
-/// a · b: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes. The gradients of a and b have the float
-/// types of a and b. With [`Matmul::bf16`], the gradient of the result is rounded to bf16 too. The result is then bf16 on
-/// LibTorch and f32 elsewhere.
+/// Computes a · b: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes. The gradients of a and b have
+/// the float types of a and b. With [`Matmul::bf16`], the gradient of the result is rounded to bf16 too. The result is
+/// then bf16 on LibTorch and f32 elsewhere.
 ///
 /// # Errors
 ///
@@ -38,7 +38,8 @@ pub struct Candidate<B: Backend> {
     pub run: Box<dyn Fn() -> Result<Tensor<B, 2>, String>>,
 }
 
-/// The kernels for a · b on Burn's GPU backends, for benchmarks. The first multiplies f32 numbers with all bits.
+/// Returns the kernels for a · b on Burn's GPU backends, for benchmarks. The first kernel keeps all bits of f32
+/// factors.
 pub fn matmul_candidates<B: Backend>(a: &Tensor<B, 2>, b: &Tensor<B, 2>) -> Vec<Candidate<B>> {
     let _ = (a, b);
     #[allow(unused_mut)]
@@ -86,7 +87,7 @@ mod libtorch {
     impl Op<LibTorch, 2> for Matmul {
         type Kept = Kept;
 
-        /// Takes factors in bf16. Burn calls PyTorch's product of f32 numbers itself.
+        /// Takes products that round their factors to bf16. Burn calls PyTorch's product of f32 numbers itself.
         fn takes(&self, [a, b]: &[TchTensor; 2]) -> bool {
             let leading = |x: &TchTensor| {
                 let mut sizes = x.tensor.size();

@@ -1,4 +1,4 @@
-//! Weighted sums of the streams of a position, for hyper-connections: out_t = Σ_s a[s, t] h_s.
+//! Weighted sums of the parallel streams at each position, for hyper-connections: out_t = Σ_s a[s, t] h_s.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
@@ -8,7 +8,7 @@ use crate::op::apply;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mix;
 
-/// Aᵀ H for each position: `a` `[batch, time, n, m]`, or `[1, 1, n, m]` for all positions, and `h`
+/// Computes Aᵀ H for each position: `a` `[batch, time, n, m]`, or `[1, 1, n, m]` for all positions, and `h`
 /// `[batch, time, n, d]` to `[batch, time, m, d]`.
 ///
 /// # Errors
@@ -25,7 +25,7 @@ pub fn mix<B: Backend>(
 }
 
 #[cfg(feature = "flex")]
-mod flex {
+pub(crate) mod flex {
     use burn::backend::Flex;
     use burn::tensor::{TensorData, TensorMetadata as _};
     use burn_flex::FlexTensor;
@@ -61,7 +61,7 @@ mod flex {
             }
         }
 
-        /// The weights of position `p`.
+        /// Returns the weights of position `p`.
         fn weights<'a, E>(&self, a: &'a [E], p: usize) -> &'a [E] {
             let size = self.n * self.m;
             let p = if self.shared { 0 } else { p };
@@ -71,7 +71,7 @@ mod flex {
 
     /// y ← y + a x.
     #[inline(always)]
-    fn add_scaled<E: Real>(y: &mut [E], a: E, x: &[E]) {
+    pub(crate) fn add_scaled<E: Real>(y: &mut [E], a: E, x: &[E]) {
         for (y, &x) in y.iter_mut().zip(x) {
             *y = *y + a * x;
         }
@@ -244,7 +244,7 @@ mod libtorch {
         [0, 1, 2, 3].map(|i| sizes[i] as usize)
     }
 
-    /// out_t = Σ_s w[s, t] x_s, where w is a, or with `transposed` its transpose.
+    /// Computes out_t = Σ_s w[s, t] x_s, where w is a, or the transpose of a if `transposed`.
     fn product(a: &Tensor, x: &Tensor, transposed: bool) -> Tensor {
         let [rows, columns, height, width] = sizes(a);
         let [batch, time, n, d] = sizes(x);

@@ -13,7 +13,8 @@ pub struct Norm {
     pub eps: f64,
 }
 
-/// Normalises `x`, with the scale `gamma` and the shift `beta`, `[width]`. A shift requires a scale.
+/// Normalises `x`, with the scale `gamma` and the shift `beta`, each `[width]`. A shift requires a scale: without
+/// `gamma`, `beta` is ignored.
 ///
 /// # Errors
 ///
@@ -129,8 +130,13 @@ pub(crate) mod flex {
         }
     }
 
-    /// Gradients of some rows. With x̂ = (x − mean) · factor and g = dy · γ: dx = factor · (g − mean(g) − x̂ · mean(g
-    /// · x̂)), dγ = Σ dy · x̂, dβ = Σ dy. RMS norm has no mean(g).
+    /// Gradients of some rows. With factor = 1 / √(variance + ε), x̂ = (x − mean) · factor and g = dy · γ:
+    ///
+    /// ```text
+    /// dx = factor · (g − mean(g) − x̂ · mean(g · x̂)),  dγ = Σ dy · x̂,  dβ = Σ dy
+    /// ```
+    ///
+    /// RMS norm has no mean(g).
     pub(crate) struct Backward<'a, E> {
         pub(crate) centred: bool,
         pub(crate) x: &'a [E],
@@ -240,7 +246,7 @@ pub(crate) mod flex {
     }
 
     // A generic function is compiled in the crate that calls it, with the optimisations of that crate. The two
-    // functions below are compiled here.
+    // functions below are not generic, so they are compiled here.
 
     fn forward(norm: Norm, inputs: &[FlexTensor]) -> (FlexTensor, Vec<[f64; 2]>) {
         with_real!(&inputs[0], forward_of(norm, inputs))
@@ -311,7 +317,7 @@ mod libtorch {
         (y, factors)
     }
 
-    /// The gradients of x and, if there is one, of γ.
+    /// Returns the gradients of x and, if there is one, of γ.
     fn rms_norm_backward<const N: usize>(kept: &Kept<N>, dy: &Tensor) -> [TchTensor; N] {
         let (x, factors) = (&kept.inputs[0].tensor, &kept.rows[1].tensor);
         let [rows, width] = rows(x);
@@ -326,7 +332,7 @@ mod libtorch {
         std::array::from_fn(|i| match i {
             0 => TchTensor::new(dx.shallow_clone()),
             _ => {
-                // Parts of the sum over all rows, and their sum.
+                // Sums parts of the rows, then adds up these sums.
                 let parts = rows.div_ceil(64).clamp(1, 256);
                 let sums = empty(&[parts as i64, width as i64], Kind::Float, x);
                 let grid = Grid {
@@ -351,7 +357,8 @@ mod libtorch {
         })
     }
 
-    /// The inputs of the backward pass: the inputs of the norm, and the mean and 1 / √(variance + ε) of each row.
+    /// The inputs of the backward pass: the inputs of the norm, and the mean and 1 / √(variance + ε) of each row. RMS
+    /// norm has no mean; its factor takes both places.
     #[derive(Clone, Debug)]
     pub struct Kept<const N: usize> {
         inputs: [TchTensor; N],

@@ -1,5 +1,6 @@
-//! A norm followed by a product with a small matrix, as in retrieval in the RMT. It runs a few rows at a time, so that
-//! normalised rows are neither written to memory nor kept: the backward pass computes them again.
+//! A norm followed by a product with a small matrix, as in retrieval in the Residual Matrix Transformer (RMT). The
+//! operation runs on a few rows at a time, so normalised rows are neither written to memory nor kept. The backward pass
+//! computes them again.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
@@ -54,7 +55,7 @@ mod flex {
     use crate::op::Op;
     use crate::product::flex::{Matrix, is_small, outer, sum_of_outer};
 
-    /// Number of elements of x that a task normalises at a time. They stay in the cache of a core.
+    /// Number of elements of x that a task normalises at a time. They stay in a core's cache.
     const PART: usize = 1 << 14;
 
     /// The inputs of the backward pass: x, γ and w, and the mean and 1 / √(variance + ε) of each row.

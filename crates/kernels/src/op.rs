@@ -26,7 +26,7 @@ pub trait Op<K: Backend, const N: usize>: Clone + Debug + Send + 'static {
     fn backward(&self, kept: Self::Kept, grad: FloatTensor<K>) -> [FloatTensor<K>; N];
 }
 
-/// An operation with kernels for every compiled backend that can have kernels.
+/// An operation that is [`Op`] on every compiled backend that can have kernels.
 pub trait Kernels<const N: usize>:
     OnFlex<N> + OnLibTorch<N> + OnCuda<N> + OnVulkan<N> + OnWgpu<N>
 {
@@ -103,8 +103,9 @@ pub fn plain_only() -> bool {
     *PLAIN.get_or_init(|| std::env::var_os("RESIDUAL_ZOO_OPS").is_some_and(|v| v == "plain"))
 }
 
-/// Sets whether products of f32 numbers round their factors to TF32, on CUDA devices. The setting holds for the whole
-/// process. Without a call, LibTorch does not round, and Burn's CUDA backend does.
+/// Sets whether products of f32 numbers round their factors to TF32, on CUDA devices; on LibTorch, this includes
+/// convolutions. The setting holds for the whole process. Without a call, Burn's CUDA backend rounds, and LibTorch
+/// rounds only in convolutions.
 pub fn allow_tf32(allow: bool) {
     #[cfg(feature = "cube")]
     crate::cube::matmul::allow_tf32(allow);
@@ -113,8 +114,8 @@ pub fn allow_tf32(allow: bool) {
     let _ = allow;
 }
 
-/// Sets whether LibTorch uses only deterministic kernels on a GPU. The setting holds for the whole process. Call this
-/// before the first product on a GPU.
+/// Sets whether LibTorch uses only deterministic kernels. An operation without such a kernel then fails. The setting
+/// holds for the whole process. Call this function before the first product on a GPU.
 pub fn deterministic(on: bool) {
     #[cfg(feature = "tch")]
     crate::libtorch::deterministic(on);
@@ -126,7 +127,7 @@ pub fn deterministic(on: bool) {
 ///
 /// # Errors
 ///
-/// Returns an error if LibTorch is not compiled in, or if the file cannot be written.
+/// Returns an error if LibTorch is not compiled in, if the recording cannot start, or if the file cannot be written.
 pub fn profile<T>(path: &std::path::Path, work: impl FnOnce() -> T) -> Result<T, String> {
     #[cfg(feature = "tch")]
     {
@@ -170,7 +171,7 @@ fn apply_on<B: Backend, K: Backend, O: Op<K, N>, const N: usize>(
         }
         OpsKind::UnTracked(node) => node.finish(op.forward(primitives).0),
     };
-    // Burn forgets the inputs of a node that are dropped before the node is registered.
+    // If the inputs of a node are dropped before the node is registered, Burn forgets them.
     drop(inputs);
     Ok(same(result))
 }
@@ -180,7 +181,7 @@ pub(crate) fn same<From: 'static, To: 'static>(value: From) -> To {
     cast(value).unwrap_or_else(|_| unreachable!("both are the type of one backend's tensors"))
 }
 
-/// Converts `value` to `To`, if that is its type.
+/// Converts `value` to `To`, if `To` is its type.
 pub(crate) fn cast<From: 'static, To: 'static>(value: From) -> Result<To, From> {
     let mut slot = Some(value);
     if let Some(found) = (&mut slot as &mut dyn Any).downcast_mut::<Option<To>>()

@@ -1,9 +1,9 @@
-//! The element-wise part of optimizer steps, in one pass over memory. It has no gradient.
+//! The element-wise part of optimizer steps, in one pass over memory, and sums of squares. Neither has a gradient.
 
 use burn::tensor::{Tensor, backend::Backend};
 
-/// Constants of a step of AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, algorithm 2,
-/// with the decay multiplied by the learning rate, as in PyTorch).
+/// Constants of an AdamW step (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, algorithm 2). As
+/// in PyTorch, the decay is multiplied by the learning rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
     /// Learning rate.
@@ -54,7 +54,7 @@ pub fn adamw<B: Backend>(steps: Vec<Due<B>>) -> Result<Vec<[Tensor<B, 1>; 3]>, V
     Err(steps)
 }
 
-/// Σ x_i² over all elements of all `parts` `[count]`, as `[1]`.
+/// Computes Σ x_i² over all elements of all `parts` `[count]`, as `[1]`.
 ///
 /// # Errors
 ///
@@ -273,7 +273,7 @@ mod libtorch {
         !plain_only() && std::any::TypeId::of::<B>() == std::any::TypeId::of::<LibTorch>()
     }
 
-    /// PyTorch's fused AdamW, in place. Parameters with the same constants share a launch.
+    /// Applies PyTorch's fused AdamW, in place. Parameters with the same constants share a launch.
     pub fn adamw<B: Backend>(steps: Vec<Due<B>>) -> Result<Vec<[Tensor<B, 1>; 3]>, Vec<Due<B>>> {
         if !is_libtorch::<B>() {
             return Err(steps);

@@ -1,7 +1,7 @@
 //! Products of rows with a matrix.
 //!
-//! Multiplying many rows by a small matrix, as in storage and retrieval in the RMT, takes about the time of reading
-//! the rows. A general product would first copy them into blocks.
+//! Multiplying many rows by a small matrix, as in storage and retrieval in the Residual Matrix Transformer (RMT), takes
+//! about as long as reading the rows. A general product would first copy the rows into blocks.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
@@ -14,7 +14,7 @@ pub(crate) struct Product;
 /// Maximum number of rows and columns of a small matrix.
 pub(crate) const SMALL: usize = 64;
 
-/// x · w for x `[rows, d_in]` and w `[d_in, d_out]`.
+/// Computes x · w for x `[rows, d_in]` and w `[d_in, d_out]`.
 ///
 /// # Errors
 ///
@@ -40,7 +40,7 @@ pub struct Linear {
 /// x, w and b of an affine map.
 pub type Affine<B> = (Tensor<B, 2>, Tensor<B, 2>, Tensor<B, 1>);
 
-/// x · w + b for x `[rows, d_in]`, w `[d_in, d_out]` and b `[d_out]`, in one kernel.
+/// Computes x · w + b for x `[rows, d_in]`, w `[d_in, d_out]` and b `[d_out]`.
 ///
 /// # Errors
 ///
@@ -221,7 +221,7 @@ pub(crate) mod flex {
             Self::new(&Flex::float_swap_dims(w.clone(), 0, 1))
         }
 
-        /// y = x · w.
+        /// Computes y = x · w.
         pub(crate) fn times(&self, x: &[f32], y: &mut [f32]) {
             simd(Tall {
                 x,
@@ -233,7 +233,7 @@ pub(crate) mod flex {
         }
     }
 
-    /// xᵀ · y for rows of `d_in` and `d_out` elements. The rows of the result are padded.
+    /// Computes xᵀ · y for rows of `d_in` and `d_out` elements. The rows of the result are padded.
     pub(crate) fn outer(x: &[f32], y: &[f32], [d_in, d_out]: [usize; 2]) -> Vec<f32> {
         let mut w = vec![0.0; d_in * d_out.next_multiple_of(LANES)];
         simd(Outer {
@@ -326,7 +326,8 @@ pub(crate) mod libtorch {
     /// x `[rows, d_in]` and w `[d_in, d_out]`, converted and padded for the product.
     ///
     /// Tensor cores are about six times slower if the size of a row is not a multiple of 16 bytes, as with GPT-2's
-    /// 50,257 token ids. On CUDA, such a w is padded with columns of zeros, and the product is a view without them.
+    /// 50,257 token ids. On CUDA, the w of a large product is then padded with columns of zeros, and the product is a
+    /// view without them.
     #[derive(Clone, Debug)]
     pub(crate) struct Factors {
         x: TchTensor,
@@ -343,7 +344,7 @@ pub(crate) mod libtorch {
             is_cuda(x) && is_large && ragged
         }
 
-        /// The factors in the float type `kind`.
+        /// Makes the factors in the float type `kind`.
         pub(crate) fn new([x, w]: [TchTensor; 2], kind: Kind) -> Self {
             let d_out = w.tensor.size()[1];
             let w = match Self::pads(&x.tensor, &w.tensor, kind) {
@@ -359,13 +360,13 @@ pub(crate) mod libtorch {
             Self { x, w, d_out }
         }
 
-        /// x · w.
+        /// Computes x · w.
         pub(crate) fn product(&self) -> TchTensor {
             let y = self.x.tensor.matmul(&self.w.tensor);
             TchTensor::new(y.narrow(1, 0, self.d_out))
         }
 
-        /// The gradients of x and of w, in the float type of the factors.
+        /// Returns the gradients of x and of w, in the float type of the factors.
         pub(crate) fn gradients(self, grad: TchTensor) -> [Tensor; 2] {
             let (x, w) = (self.x.tensor, self.w.tensor);
             let grad = match w.size()[1] > self.d_out {
@@ -383,8 +384,8 @@ pub(crate) mod libtorch {
         }
     }
 
-    /// Pads the rows of x to `width` elements with zeros in place. Returns `None` if there is no room, or if something
-    /// else may use the memory.
+    /// Pads the rows of x to `width` elements with zeros in place. Returns `None` if x does not have the float type
+    /// `kind`, if there is no room, or if something else may use the memory.
     fn in_place(x: &TchTensor, width: i64, kind: Kind) -> Option<Tensor> {
         let (sizes, strides) = (x.tensor.size(), x.tensor.stride());
         let has_room = x.can_mut() && x.tensor.kind() == kind && strides == [width, 1];
@@ -420,7 +421,7 @@ pub(crate) mod libtorch {
     impl Op<LibTorch, 2> for Product {
         type Kept = Factors;
 
-        /// Takes products with padding. Burn's own product is as fast for all others.
+        /// Takes products whose w is padded. For all others, Burn's own product is as fast.
         fn takes(&self, [x, w]: &[TchTensor; 2]) -> bool {
             Factors::pads(&x.tensor, &w.tensor, x.tensor.kind())
         }

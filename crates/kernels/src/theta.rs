@@ -1,12 +1,12 @@
-//! Θ of TokenFormer's Pattention (Wang et al. 2024, eq. 5 and Table 4), in one forward and one backward pass over
-//! memory. Only the scores are kept.
+//! Θ of TokenFormer's Pattention (Wang et al. 2024, eq. 5 and Table 4). Only the scores and τ are kept for the backward
+//! pass. On Flex, the forward and the backward pass go over memory once each.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
 use crate::activation::Activation;
 use crate::op::apply;
 
-/// Θ over the last axis. φ is the activation and ε is added to a norm. A row with norm 0 gives 0.
+/// Θ over the last axis. φ is the activation, and ε is added to a norm. A row with norm 0 gives 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Theta {
     /// The order of φ and the norm.
@@ -17,7 +17,7 @@ pub struct Theta {
     pub eps: f64,
 }
 
-/// A form of Θ for scores a: a row of Table 4.
+/// A form of Θ for scores a and a factor τ: a row of TokenFormer's Table 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// φ(a τ / (‖a‖₂ + ε)).
@@ -30,7 +30,7 @@ pub enum Form {
     Softmax,
 }
 
-/// Applies Θ to the scores `a`, with τ `[1]`.
+/// Applies Θ to the scores `a`, with the factor τ, `[1]`.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ mod flex {
     };
     use crate::op::Op;
 
-    /// 1 / (norm + ε) and its derivative with respect to the norm; both are 0 for a row with norm 0.
+    /// Computes 1 / (norm + ε) and its derivative with respect to the norm; both are 0 for a row with norm 0.
     #[inline(always)]
     fn inverse<E: Real>(norm: E, eps: E) -> (E, E) {
         if norm == E::zero() {
@@ -291,7 +291,7 @@ mod libtorch {
     use crate::op::Op;
     use crate::product::libtorch::to_kind;
 
-    /// 1 / (norm + ε) and its derivative with respect to the norm; both are 0 for a row with norm 0.
+    /// Computes 1 / (norm + ε) and its derivative with respect to the norm; both are 0 for a row with norm 0.
     fn inverse(norm: &Tensor, eps: f64) -> [Tensor; 2] {
         let is_zero = norm.eq(0.0);
         let inverse = (norm + eps).reciprocal();
@@ -299,17 +299,17 @@ mod libtorch {
         [inverse, slope].map(|x| x.masked_fill(&is_zero, 0.0))
     }
 
-    /// A norm as a divisor. Zeros become 1, because a row with norm 0 has only zeros to divide.
+    /// Converts a norm to a divisor. Zeros become 1, because a row with norm 0 has only zeros to divide.
     fn divisor(norm: &Tensor) -> Tensor {
         norm.masked_fill(&norm.eq(0.0), 1.0)
     }
 
-    /// The norm of each row, `[…, 1]`.
+    /// Returns the norm of each row, `[…, 1]`.
     fn norm(x: &Tensor, order: i64) -> Tensor {
         x.norm_scalaropt_dim(order, [-1i64].as_slice(), true)
     }
 
-    /// Σ a · b over each row, `[…, 1]`.
+    /// Computes Σ a · b over each row, `[…, 1]`.
     fn dot(a: &Tensor, b: &Tensor) -> Tensor {
         in_f32(|| Tensor::linalg_vecdot(a, b, -1)).unsqueeze(-1)
     }
@@ -342,7 +342,7 @@ mod libtorch {
             (TchTensor::new(y), [a, tau])
         }
 
-        /// Uses the derivatives of the kernel for Flex.
+        /// Uses the same derivatives as the kernel for Flex.
         fn backward(&self, [a, tau]: [TchTensor; 2], grad: TchTensor) -> [TchTensor; 2] {
             if self.has_kernel(&a.tensor) {
                 let grad = contiguous(grad);
@@ -391,7 +391,7 @@ mod libtorch {
             is_cuda(a) && kind && self.form != Form::Softmax && self.code().is_some()
         }
 
-        /// The last arguments of both kernels.
+        /// Returns the last arguments of both kernels.
         fn constants(&self) -> [Arg<'static>; 3] {
             let form = match self.form {
                 Form::NormThenActivation => 0,
@@ -405,7 +405,7 @@ mod libtorch {
             [Arg::Int(form), Arg::Int(activation), Arg::Float(self.eps)]
         }
 
-        /// The number of the activation in the kernels; `None` if they lack it.
+        /// Returns the number that stands for the activation in the kernels; `None` if they lack the activation.
         fn code(&self) -> Option<usize> {
             match self.activation {
                 Activation::GeluTanh => Some(0),
@@ -439,7 +439,7 @@ mod libtorch {
             [da, d_tau.sum(Kind::Float).reshape([1])].map(TchTensor::new)
         }
 
-        /// The order of the norm of φ(a).
+        /// Returns the order of the norm of φ(a).
         fn order(&self) -> i64 {
             match self.form {
                 Form::ActivationThenL1 => 1,

@@ -48,7 +48,7 @@ impl ChartSpec {
         for (i, (name, points)) in self.published.iter().enumerate() {
             series.push(Series::markers(name, traces.len() + i, self.scaled(points)));
         }
-        // A run without points has no place in the legend.
+        // A run without points is omitted from the legend.
         series.retain(|series| !series.points.is_empty());
         if series.iter().any(|series| !series.band.is_empty()) {
             note += " Means over the seeds; bands are their range.";
@@ -71,7 +71,7 @@ impl ChartSpec {
         }
     }
 
-    /// Groups the runs by color: a color for each run if runs are curves, otherwise for each line.
+    /// Groups the runs by color: one color per run if each run is a curve, otherwise one color per line of runs.
     fn traces<'a>(&self, runs: &'a [RunRow]) -> Vec<(&'a str, Vec<&'a RunRow>)> {
         let mut traces: Vec<(&str, Vec<&RunRow>)> = Vec::new();
         for run in runs {
@@ -84,8 +84,8 @@ impl ChartSpec {
         traces
     }
 
-    /// The mean and range of a run over the seeds, with rows matched by step. Leaves out the untrained model, because
-    /// the fall from its loss would take up most of the axis.
+    /// Returns the curve of a run: its mean and range over the seeds, with rows matched by step. Omits the untrained
+    /// model, because the fall from its loss would take up most of the axis.
     fn curve(&self, found: &[&Observation], axis: Axis, (name, group): (&str, usize)) -> Series {
         let mut at: BTreeMap<usize, Vec<(f64, f64)>> = BTreeMap::new();
         let rows = found.iter().flat_map(|found| &found.rows);
@@ -99,7 +99,8 @@ impl ChartSpec {
         self.spans(name, group, at.values())
     }
 
-    /// The mean and range over the seeds for each run of a line. With `fit`, also the power law through the means.
+    /// Returns the mean and range over the seeds for each run of a line. With `fit`, also returns the power law through
+    /// the means.
     fn points(
         &self,
         found: &[&Observation],
@@ -136,7 +137,7 @@ impl ChartSpec {
         vec![measured, fitted]
     }
 
-    /// A series through the means of groups of points, with the range of each group as the band.
+    /// Returns a series through the means of groups of points, with the range of each group as the band.
     fn spans<'a>(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Checks that the parts of an experiment refer only to things that exist.
+//! Checks that the names in an experiment refer to things that exist.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,8 @@ use crate::{
 };
 
 impl<C: ModelConfig> Experiment<C> {
-    /// Checks that names are unique, and that columns, charts and claims refer to things that exist.
+    /// Checks the seeds, the sweep, the tasks and the runs, whose names must be unique. Also checks that columns,
+    /// charts and claims refer to existing runs and quantities, and that the verdicts will be meaningful.
     ///
     /// # Errors
     ///
@@ -158,7 +159,7 @@ impl<C: ModelConfig> Experiment<C> {
                 return error("seeds", problem);
             }
             match (self.count, &run.config) {
-                // A run that trains is checked with its data.
+                // The config of a run that trains is checked later, with its data.
                 (Some(count), Some(config)) => {
                     let valid = config.validate(count);
                     valid.map_err(|error| error.within(&run.name))?;
@@ -180,7 +181,7 @@ impl<C: ModelConfig> Experiment<C> {
     }
 }
 
-/// Checks that a run starts from the weights of earlier runs, and that these weights fit.
+/// Checks that a run starts from the weights of earlier runs, and that these weights fit its model.
 fn check_after<C: ModelConfig>(
     run: &PlannedRun<C>,
     after: &After,
@@ -235,8 +236,8 @@ fn check_after<C: ModelConfig>(
         })
 }
 
-/// The first run of the chain that leads to the run `name`. Each run of a chain starts from the weights of the previous
-/// run.
+/// Returns the first run of the chain that leads to the run `name`. Each run of a chain starts from the weights of the
+/// previous run.
 fn base<'a, C: ModelConfig>(planned: &'a [PlannedRun<C>], name: &'a str) -> &'a str {
     let run = planned.iter().find(|run| run.name == name);
     match run.and_then(|run| run.after.as_ref()) {
@@ -245,8 +246,8 @@ fn base<'a, C: ModelConfig>(planned: &'a [PlannedRun<C>], name: &'a str) -> &'a 
     }
 }
 
-/// The training tokens of a run and of the earlier runs in its chain of weights. A run that is merged in (`with`) does
-/// not count.
+/// Returns the number of training tokens of a run and of the runs before it in its chain (see `base`). A run that is
+/// merged in (`with`) does not count.
 fn tokens<C: ModelConfig>(planned: &[PlannedRun<C>], name: &str) -> Option<f64> {
     let run = planned.iter().find(|run| run.name == name)?;
     let config = run.config.as_ref()?;
@@ -282,13 +283,13 @@ pub fn unequal_budgets<C: ModelConfig>(
     experiment.claims.iter().filter_map(unequal).collect()
 }
 
-/// The names to which the parts of an experiment may refer.
+/// The names to which columns, charts and claims may refer.
 struct Names<'a> {
     runs: BTreeSet<&'a str>,
     lines: BTreeSet<&'a str>,
     /// The quantities that the experiment itself measures or gives.
     own: BTreeSet<&'a str>,
-    /// The quantities that were published. They need not be measured.
+    /// The published quantities, which need not be measured.
     published: BTreeSet<&'a str>,
     /// The quantities of the experiment's tasks.
     of_tasks: Vec<String>,
@@ -319,13 +320,14 @@ impl<'a> Names<'a> {
         self.published.contains(quantity) || self.finds(quantity)
     }
 
-    /// Whether a quantity is measured here, or given.
+    /// Whether the experiment measures the quantity or gives its value.
     fn finds(&self, quantity: &str) -> bool {
         let is_of_task = || self.of_tasks.iter().any(|own| own == quantity);
         self.own.contains(quantity) || is_of_task() || describe(quantity).is_some()
     }
 
-    /// Checks the lines and axes of a chart, and that a chart of published values has some.
+    /// Checks that the lines and axes of a chart exist. If the chart draws published values, also checks that there are
+    /// any.
     fn check_chart<C>(
         &self,
         chart: &ChartSpec,
@@ -350,7 +352,11 @@ impl<'a> Names<'a> {
                 true => format!(
                     "curves have x: {}; y: {}",
                     Axis::ALL.map(Axis::name).join(", "),
-                    CURVES.join(", ")
+                    CURVES
+                        .into_iter()
+                        .filter(|y| is_curve(y))
+                        .collect::<Vec<_>>()
+                        .join(", ")
                 ),
                 false => known(),
             };
@@ -420,7 +426,7 @@ fn no_such(refers: &str, name: &str, what: &str, there: &BTreeSet<&str>) -> Stri
     )
 }
 
-/// Checks that a list has an entry.
+/// Checks that the list `field` is not empty.
 pub(crate) fn not_empty(field: &str, count: usize) -> Result<(), ConfigError> {
     match count {
         0 => error(field, "is empty; give at least one"),
@@ -428,7 +434,7 @@ pub(crate) fn not_empty(field: &str, count: usize) -> Result<(), ConfigError> {
     }
 }
 
-/// Lists the quantities of every run.
+/// Lists the known quantities, for an error.
 fn known() -> String {
     format!(
         "there are {}, and the values of runs",

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::Axis;
 use crate::stats::holm;
 
-/// A claim of a paper that an experiment tests.
+/// A claim of a paper, to be tested by an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
@@ -19,17 +19,21 @@ pub struct Claim {
     /// The numbers that the paper reports for the claim.
     #[serde(default)]
     pub published: String,
-    /// The test.
+    /// The test that decides whether the claim holds.
     pub test: Test,
-    /// Whether the claim is primary: one of the few that the experiment was designed to test. Primary claims are named
-    /// before their results are known. They form one family. All other claims are exploratory and form another.
+    /// Whether the claim is primary: one of the few claims that the experiment was designed to test. Primary claims are
+    /// named before their results are known. They form one family, within which p-values are corrected. All other
+    /// claims are exploratory, and form a second family.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub primary: bool,
 }
 
-/// The test of a claim. Runs are compared seed by seed. A difference is significant if the 95 % confidence interval of
-/// its mean over the seeds (Student's t) excludes zero. In addition, p must be below 0.05 after Holm's correction for
-/// the number of claims of the same family.
+/// The test of a claim. Runs are compared seed by seed. A difference is significant only if the 95 % confidence
+/// interval of its mean over the seeds (Student's t) excludes zero. Its p-value must also be below 0.05 after Holm's
+/// correction for the number of claims in the same family. With [`By::Seeds`], or if `run` of [`Test::Sooner`] never
+/// reaches the loss with some seed, a sign test takes the place of the interval.
+///
+/// A line of runs consists of all runs with the same [`RunSpec::line`](crate::RunSpec::line).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Test {
     /// `run` has less of `quantity` than `than`, or at most `within` more.
@@ -38,23 +42,24 @@ pub enum Test {
     Higher(Compared),
     /// `run` and `than` differ in `quantity` by at most `within`.
     Close(Close),
-    /// `quantity` falls along a line of runs as `along` grows. Its slope over the logarithm of `along` is negative, and
-    /// its mean over the seeds never rises from one size to the next.
+    /// `quantity` falls along a line of runs as `along` grows. Its slope over the logarithm of `along` is negative. Its
+    /// mean over the seeds never rises from one value of `along` to the next.
     Falls(Falls),
-    /// The line of runs `line` has less of `quantity` than the line `than` for the same `along`.
+    /// The line of runs `line` has less of `quantity` than the line `than` at equal `along`.
     Below(Below),
-    /// `run` reaches the last validation loss of `than` with less of `axis`.
+    /// `run` reaches the final validation loss of `than` with less of `axis`.
     Sooner(Sooner),
-    /// Every seed of `run` has at least `value`.
+    /// `quantity` of `run` is at least `value` for every seed.
     AtLeast(Bound),
-    /// Every seed of `run` has at most `value`.
+    /// `quantity` of `run` is at most `value` for every seed.
     AtMost(Bound),
-    /// Every seed of `run` is between `low` and `high`.
+    /// `quantity` of `run` is between `low` and `high` for every seed.
     Between(Between),
-    /// `run` has `value` ± `within` times as much as `than`: the 95 % confidence interval of the ratio over the seeds
-    /// lies inside these bounds. If the interval lies outside, the claim does not hold.
+    /// `run` has `value` ± `within` times as much of `quantity` as `than`. The claim holds if the 95 % confidence
+    /// interval of the ratio over the seeds lies inside these bounds. If the whole interval lies outside, the claim
+    /// does not hold.
     Ratio(Ratio),
-    /// The mean over the seeds of `run` is `value` ± `within`.
+    /// The mean of `quantity` over the seeds of `run` is `value` ± `within`.
     Is(Is),
     /// `quantity` along a line of runs is a power of `along`, and the 95 % confidence interval of
     /// the exponent lies between `low` and `high`.
@@ -62,7 +67,7 @@ pub enum Test {
     /// The transfer of the best setting from one line of runs to another costs less than the transfer between two other
     /// lines.
     Transfers(Transfers),
-    /// The claim cannot be tested at this scale, for this reason.
+    /// The claim cannot be tested at this scale, for the given reason.
     NotTested(String),
 }
 
@@ -77,14 +82,14 @@ pub struct Compared {
     /// The other run.
     pub than: String,
     /// The difference between two other runs, which is subtracted. The claim is then about a difference in differences:
-    /// how much more a change does for one model than for another. `None` subtracts nothing.
+    /// how much more a change affects one model than another. `None` subtracts nothing.
     #[serde(default)]
     pub beyond: Option<Beyond>,
-    /// The largest difference in the opposite direction that is tolerated, for a claim that a run is at least as good
-    /// as another.
+    /// The largest tolerated difference in the opposite direction, for a claim that a run is at least as good as
+    /// another.
     #[serde(default)]
     pub within: f64,
-    /// The tested value: the mean difference, or the number of seeds.
+    /// The tested value: the mean difference, or the number of seeds with the claimed sign.
     #[serde(default, skip_serializing_if = "By::is_mean")]
     pub by: By,
 }
@@ -101,7 +106,8 @@ pub enum By {
 }
 
 impl By {
-    /// Whether the field is left out of a claim's text, so that claims of earlier versions keep their hash.
+    /// Whether the mean is tested. If so, the field is omitted from a claim's text, so that claims of earlier versions
+    /// keep their hash.
     fn is_mean(&self) -> bool {
         *self == Self::Mean
     }
@@ -142,13 +148,14 @@ pub struct Falls {
     pub quantity: String,
     /// The quantity that grows.
     pub along: String,
-    /// The line.
+    /// The line of runs.
     pub line: String,
 }
 
-/// The fields of [`Test::Below`]. The value of a seed is the mean distance of the runs of `line` from the line `than`.
-/// That line is interpolated linearly between neighbouring runs, over the logarithm of `along`. Runs beyond its ends do
-/// not count. The claim is undecided if, in the mean over the seeds, some runs are above that line and others below.
+/// The fields of [`Test::Below`]. For each seed, the tested value is the mean distance of the runs of `line` from the
+/// line `than`. The line `than` is interpolated linearly between neighbouring runs, over the logarithm of `along`. Runs
+/// of `line` beyond the ends of `than` do not count. The claim is undecided if, averaged over the seeds, some runs are
+/// above `than` and others below.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Below {
@@ -156,15 +163,15 @@ pub struct Below {
     pub quantity: String,
     /// The quantity at which the lines are compared, such as FLOPs.
     pub along: String,
-    /// The line.
+    /// The line of runs.
     pub line: String,
     /// The other line.
     pub than: String,
 }
 
-/// The fields of [`Test::Transfers`]. The cost of a transfer is a difference of `quantity` on the line `to`. It is the
-/// value at the best `along` of the line `from`, minus the value at the best `along` of `to`. For each seed, the best
-/// values have the lowest mean over the other seeds.
+/// The fields of [`Test::Transfers`]. The cost of a transfer is measured on the line `to`. It is `quantity` at the best
+/// `along` of the line `from`, minus `quantity` at the best `along` of `to`. For each seed, the best `along` has the
+/// lowest mean of `quantity` over the other seeds or, if a run has a single seed, over all seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transfers {
@@ -190,7 +197,8 @@ pub struct Lines {
     pub to: String,
 }
 
-/// The fields of [`Test::Sooner`].
+/// The fields of [`Test::Sooner`]. If `run` never reaches the loss with some seed, a sign test counts the seeds with
+/// which it reaches the loss with less of `axis`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sooner {
@@ -210,7 +218,7 @@ pub struct Bound {
     pub quantity: String,
     /// The run.
     pub run: String,
-    /// The value.
+    /// The bound.
     pub value: f64,
 }
 
@@ -238,9 +246,9 @@ pub struct Ratio {
     pub run: String,
     /// The other run.
     pub than: String,
-    /// The value.
+    /// The expected ratio.
     pub value: f64,
-    /// The largest difference at which the claim holds.
+    /// The largest difference from `value` at which the claim holds.
     pub within: f64,
 }
 
@@ -252,9 +260,9 @@ pub struct Is {
     pub quantity: String,
     /// The run.
     pub run: String,
-    /// The value.
+    /// The expected mean.
     pub value: f64,
-    /// The largest difference at which the claim holds.
+    /// The largest difference from `value` at which the claim holds.
     pub within: f64,
 }
 
@@ -266,16 +274,16 @@ pub struct Exponent {
     pub quantity: String,
     /// The quantity that grows.
     pub along: String,
-    /// The line.
+    /// The line of runs.
     pub line: String,
-    /// The lower bound.
+    /// The lower bound of the exponent.
     pub low: f64,
-    /// The upper bound.
+    /// The upper bound of the exponent.
     pub high: f64,
 }
 
 impl Test {
-    /// The runs and quantities to which the test refers.
+    /// Returns the names of the runs (or of the lines of runs) and of the quantities to which the test refers.
     pub(crate) fn names(&self) -> (Vec<&str>, Vec<&str>) {
         match self {
             Self::Lower(it) | Self::Higher(it) => {
@@ -304,7 +312,7 @@ impl Test {
         }
     }
 
-    /// The lines of runs to which the test refers.
+    /// Returns the lines of runs to which the test refers.
     pub(crate) fn lines(&self) -> Vec<&str> {
         match self {
             Self::Falls(Falls { line, .. }) | Self::Exponent(Exponent { line, .. }) => vec![line],
@@ -320,7 +328,7 @@ impl Test {
 pub enum Verdict {
     /// The claim holds.
     Holds,
-    /// The opposite was measured.
+    /// The measurements contradict the claim.
     DoesNotHold,
     /// The seeds do not decide the claim.
     Undecided,
@@ -344,7 +352,7 @@ impl Verdict {
         }
     }
 
-    /// The name in reports.
+    /// Returns the name of the verdict in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Holds => "holds",
@@ -354,7 +362,7 @@ impl Verdict {
         }
     }
 
-    /// The name with a sign before it.
+    /// Returns the name with a sign before it, such as `✓ holds`.
     pub fn signed(self) -> String {
         let sign = match self {
             Self::Holds => "✓",
@@ -365,7 +373,7 @@ impl Verdict {
         format!("{sign} {}", self.name())
     }
 
-    /// The color of the name on a page.
+    /// Returns the color of the name on a page.
     pub fn tone(self) -> Tone {
         match self {
             Self::Holds => Tone::Good,
@@ -385,16 +393,16 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// The numbers behind the verdict.
     pub because: String,
-    /// A short text with the threshold for the value of the claim's run: the difference from the other run with its
-    /// confidence interval, a bound, or a tolerance. `None` if no single value is tested.
+    /// The margin, a short text that tables show under the value of the claim's run: the difference from the other run
+    /// with its confidence interval, a bound, or a tolerance. `None` if no single value is tested.
     pub margin: Option<String>,
-    /// The p-value of a difference from zero over several seeds; `None` for other tests.
+    /// The p-value of a difference over several seeds, under the hypothesis of no difference; `None` for other tests.
     pub p: Option<f64>,
 }
 
 impl Judgement {
-    /// Leaves a claim untested because its runs only check that everything works. Claims about the cost of models are
-    /// still tested, because cost does not depend on the length of a run.
+    /// Marks a claim as not tested, because its runs only check that everything works. Claims about the cost of models
+    /// are still tested, because cost does not depend on the length of a run.
     pub(crate) fn set_aside(&mut self) {
         if self.claim.test.is_counted() {
             return;
@@ -406,8 +414,8 @@ impl Judgement {
     }
 
     /// Corrects the verdicts of an experiment for the number of claims in each family. A difference that is significant
-    /// by itself, but not after Holm's correction, is undecided. If there are two families, also states the p-values in
-    /// a single family of all claims.
+    /// by itself, but not after Holm's correction, is undecided. If any claim is primary, also states each p-value as
+    /// corrected in a single family of all claims.
     pub(crate) fn correct(claims: &mut [Self]) {
         let all: Vec<f64> = claims.iter().filter_map(|it| it.p).collect();
         let in_one: Vec<f64> = holm(&all);
@@ -421,14 +429,14 @@ impl Judgement {
         }
     }
 
-    /// Corrects the verdicts of a family for the number of its claims. Each claim comes with its p-value in a single
-    /// family of all claims, which is shown if there are two families.
+    /// Corrects the verdicts of a family for the number of its claims. Each claim comes with its p-value as corrected
+    /// in a single family of all claims. This p-value is shown if `has_families` is set.
     fn correct_family(family: Vec<(&mut Self, f64)>, has_families: bool) {
         let p: Vec<f64> = family.iter().filter_map(|(it, _)| it.p).collect();
         let count = p.len();
         for ((it, in_one), (p, corrected)) in family.into_iter().zip(p.iter().zip(holm(&p))) {
             let short = |p| p_value(p).trim_start_matches("= ").to_owned();
-            // The p-value of identical runs, 1, is left out.
+            // The p-value of identical runs is 1, and is omitted.
             if *p < 1.0 || it.because.ends_with("sign test") {
                 it.because += &format!("; p {}", p_value(*p));
                 if count > 1 {

@@ -1,4 +1,4 @@
-//! Several models on the same data and budget: one table, one report.
+//! Trains several models on the same data with the same budget, and shows them in one table and one report.
 
 mod directory;
 
@@ -26,23 +26,23 @@ use crate::results::sentence;
 use crate::{Axis, DataFacts, Error, Options, REPORT};
 use directory::{MARK, prepare};
 
-/// Trains models, given by name, and writes `report.html`. Trained models are not trained again. The report shows
-/// `command`, which repeats the comparison.
+/// Trains the named models and writes `report.html`. Models that are already trained are not trained again. The report
+/// shows `command`, which repeats the comparison.
 ///
-/// If a run fails, its error is also returned and the other models are still compared. If the comparison is stopped, it
-/// has the models that were trained so far, and the same call continues it.
+/// If a run fails, the other models are still compared, and the first error is returned with the comparison. A stopped
+/// comparison has the models that were trained so far; the same call without `force` continues it.
 ///
 /// # Errors
 ///
-/// Returns an error if the models differ in data or budget or cannot be trained. Also returns an error if the directory
-/// holds other runs or anything else, if the backend fails, or if a file cannot be written. If no run succeeds, returns
-/// the error of a run.
+/// Returns an error if the models differ in data or budget or cannot be trained, if the backend fails, or if a file
+/// cannot be written. Also returns an error if the directory holds other files or, without `force`, another comparison.
+/// If no run succeeds, returns the error of the first run that failed.
 pub fn compare<C: ModelConfig>(
     models: &[(String, RunConfig<C>)],
     command: String,
     options: &Options,
 ) -> Result<(Comparison, Option<Error>), Error> {
-    // Runs that the directory holds from an earlier call also name their precision.
+    // The configs of earlier runs in the directory name their precision, so these configs must name it too.
     let in_precision = |(name, config): &(String, RunConfig<C>)| {
         let mut config = config.clone();
         let usual = usual_precision(options.backend);
@@ -52,7 +52,7 @@ pub fn compare<C: ModelConfig>(
     let models = &*models.iter().map(in_precision).collect::<Vec<_>>();
     let data = check_budget(models)?;
     let corpus = open_corpus(&data.data, &options.stop)?;
-    // Everything that can fail comes before the first change on disk.
+    // All checks come before the first change on disk.
     let device = (options.backend, options.gpu);
     options.backend.check_device(options.gpu)?;
     for (name, config) in models {
@@ -140,17 +140,17 @@ pub fn compare<C: ModelConfig>(
     }
 }
 
-/// Replaces a remedy that only `train` has by a remedy that comparisons have.
+/// Replaces a remedy that only the command `train` offers with a remedy that comparisons offer.
 pub fn of_comparison(error: &mut RunError) {
     let own = "begin anew with `--force`, or choose another directory with `--run DIR`";
     match error.remedies().0 {
-        // Comparisons have these remedies too.
+        // Comparisons offer these remedies too.
         None | Some(Remedy::AnotherDirectory | Remedy::AnotherOrNoDirectory) => {}
         Some(remedy) => *remedy = Remedy::OfCommand(own),
     }
 }
 
-/// The training FLOPs of the models that are not trained yet.
+/// Returns the training FLOPs of the models that are not trained yet.
 fn work_left<C: ModelConfig>(
     models: &[(String, RunConfig<C>)],
     corpus: &Corpus,
@@ -164,7 +164,7 @@ fn work_left<C: ModelConfig>(
     left.map(|(_, config)| training_flops(config, corpus)).sum()
 }
 
-/// Checks that all models have the data and budget of the first, and returns the config of the first.
+/// Checks the names of the models, and that all models have the same data and budget. Returns the first model's config.
 fn check_budget<C: ModelConfig>(
     models: &[(String, RunConfig<C>)],
 ) -> Result<&RunConfig<C>, ConfigError> {
@@ -211,7 +211,7 @@ fn check_budget<C: ModelConfig>(
     Ok(first)
 }
 
-/// Models count as equal in size if their numbers of parameters differ by less than this factor.
+/// Models count as equal in size if their numbers of parameters differ by at most this factor.
 const LIKE: f64 = 1.05;
 
 /// Settings that affect how well a model learns.
@@ -221,36 +221,36 @@ pub struct Setting {
     pub seed: u64,
     /// The peak learning rate of the run.
     pub learning_rate: f64,
-    /// Whether the warm-up ends before the run does, so that the peak is reached.
+    /// Whether the warm-up ends before the run, so that the learning rate reaches its peak.
     pub is_reached: bool,
 }
 
 /// Runs of several models on the same data.
 pub struct Comparison {
-    /// The finished runs by the names of their models.
+    /// The finished runs, by model name.
     pub entries: Vec<(String, Summary)>,
-    /// The settings of all models, by name.
+    /// The settings of all models, by model name.
     pub settings: BTreeMap<String, Setting>,
-    /// The name and all settings of each model's run, as RON.
+    /// The name of each model, and all settings of its run as RON.
     pub configs: Vec<(String, String)>,
-    /// The data of all models.
+    /// The data on which all models are trained.
     pub data: DataFacts,
     /// The vocabulary for which parameters and FLOPs are counted.
     pub basis: Basis,
-    /// The lowest possible losses on the data, where they are known.
+    /// The lowest possible losses on the data, if they are known.
     pub entropy: Option<Entropy>,
     /// The command that repeats the comparison.
     pub command: String,
-    /// A sentence for each warm-up that takes all steps; see [`long_warm_ups`].
+    /// A sentence for each warm-up that takes all steps of a run; see [`long_warm_ups`].
     pub warm_ups: Vec<String>,
-    /// The models that are not trained to the end, because their run failed or was stopped.
+    /// The models that are not trained to the end, because their run failed, was stopped or did not begin.
     pub missing: Vec<String>,
     /// Whether the comparison was stopped.
     pub stopped: bool,
 }
 
 impl Comparison {
-    /// The table of all models.
+    /// Returns a table with a row for each finished model.
     pub fn table(&self) -> Table {
         let mut columns = vec![
             Column::text("model"),
@@ -324,7 +324,7 @@ impl Comparison {
         cells.into_iter().map(Cell::from).collect()
     }
 
-    /// The value of this setting, if it is the same in all models.
+    /// Returns the value of this setting, if it is the same for all models.
     fn one(&self, of: impl Fn(&Setting) -> String) -> Option<String> {
         let values: BTreeSet<String> = self.settings.values().map(of).collect();
         match values.len() {
@@ -333,8 +333,8 @@ impl Comparison {
         }
     }
 
-    /// Notes on a ranking of models: the learning rate, the seed, and whether some models are larger. Empty if fewer
-    /// than two models are trained.
+    /// Returns notes on the limits of a ranking of the models: the learning rate, the seed, and differences in size.
+    /// Returns no notes if fewer than two models are trained.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         if self.entries.len() < 2 {
@@ -377,7 +377,8 @@ impl Comparison {
         remarks
     }
 
-    /// The report: the table, and the curves of the validation loss over tokens, FLOPs and seconds.
+    /// Returns the report: the table, the curves of the validation loss over tokens, FLOPs and seconds, the data, the
+    /// settings and the command.
     pub fn report(&self) -> Report {
         let entropy = self.entropy.map(|e| {
             format!(
@@ -427,7 +428,7 @@ impl Comparison {
         }
     }
 
-    /// Names the data. With several models, also says that all had the same data.
+    /// Names the data. With several models, also says that all had the same data and budget.
     fn budget(&self) -> String {
         let source = &self.data.source;
         match (self.entries.len(), self.missing.is_empty()) {
@@ -445,7 +446,7 @@ impl Comparison {
         }
     }
 
-    /// Names the missing models in a sentence with a space after it; empty if there are none.
+    /// Returns a sentence that names the missing models, with a space after it; empty if no model is missing.
     pub fn not_complete(&self) -> String {
         let (names, were) = match self.missing.as_slice() {
             [] => return String::new(),

@@ -1,4 +1,4 @@
-//! The data of an experiment; each corpus is opened once.
+//! Opens the data of an experiment, each corpus once.
 
 use std::rc::Rc;
 
@@ -10,8 +10,8 @@ use residual_zoo_train::sequences;
 
 use crate::{Error, Options, PlannedRun};
 
-/// Opens the data of every run with a model, in order and each corpus once. Checks that each run can be trained on its
-/// data.
+/// Opens the data of every run with a model, in the order of the runs. Runs with the same data share one corpus. Checks
+/// that each run can be trained on its data.
 ///
 /// # Errors
 ///
@@ -31,7 +31,7 @@ pub(crate) fn open_corpora<C: ModelConfig>(
     Ok(corpora)
 }
 
-/// Opens the data of every run with a model, in order and each corpus once.
+/// Opens the data of every run with a model, in the order of the runs. Runs with the same data share one corpus.
 ///
 /// # Errors
 ///
@@ -57,7 +57,8 @@ pub fn open_data<C: ModelConfig>(
     Ok(corpora)
 }
 
-/// Checks that the run called `name` can be trained on its data: the vocabulary, and the lengths of the texts.
+/// Checks that the run called `name` can be trained on its data: its config must fit the vocabulary, and the texts must
+/// be long enough.
 ///
 /// # Errors
 ///

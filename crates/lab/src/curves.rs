@@ -1,4 +1,4 @@
-//! Curves of any runs in one chart.
+//! Draws the curves of any runs in one chart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::f64::consts::LN_2;
@@ -11,7 +11,7 @@ use crate::quantity::{on_curve, title};
 use crate::stats::estimates;
 use crate::{Axis, Error, Observed};
 
-/// The validation loss in bits per byte of text, which does not depend on the tokenizer.
+/// The name of the validation loss in bits per byte of text. This unit does not depend on the tokenizer.
 pub const BITS_PER_BYTE: &str = "bits_per_byte";
 
 /// The quantities that have a curve.
@@ -28,7 +28,7 @@ pub const CURVES: [&str; 5] = [
 pub struct Curve {
     /// The name of the run.
     pub name: String,
-    /// The metrics.
+    /// The logged metrics.
     pub rows: Vec<Row>,
     /// All settings except the seed. Runs with equal settings differ only in their seed.
     pub settings: String,
@@ -49,7 +49,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// The value of `y` at `row`, if it was measured there.
+    /// Returns the value of `y` at `row`, if it was measured there.
     fn value(&self, y: &str, row: &Row) -> Option<f64> {
         match y {
             BITS_PER_BYTE => Some(row.valid_loss? / LN_2 / self.bytes_per_token?),
@@ -119,7 +119,7 @@ pub fn curves(runs: &[Curve], x: &str, y: &str, mean: bool) -> Result<Chart, Err
     })
 }
 
-/// The mean and the range of `y` over runs, at the steps that all of them have.
+/// Returns the mean and the range of `y` over runs, at the steps that all runs have.
 fn line_of(runs: &[&Curve], x: &str, y: &str) -> Series {
     let horizontal = |row: &Row| match (x, Axis::parse(x)) {
         ("steps", _) => Some(row.step as f64),
@@ -147,8 +147,8 @@ fn line_of(runs: &[&Curve], x: &str, y: &str) -> Series {
     line
 }
 
-/// Says whether values on the vertical axis are comparable if the runs read, or may have read, different texts. The
-/// hash of a text depends on the tokenizer.
+/// Returns a note if values on the vertical axis are not comparable, or may not be, because the runs read different
+/// texts. Hashes of texts depend on the tokenizer, so they are compared only between runs with the same tokens.
 fn texts_note(runs: &[Curve], y: &str) -> String {
     let is_training = y == "train_loss";
     let done = if is_training { "trained" } else { "validated" };
@@ -193,8 +193,8 @@ fn names(lines: &[Vec<&Curve>]) -> Vec<String> {
     lines.iter().enumerate().map(name).collect()
 }
 
-/// The words that the names of all runs share, without the word for the seed: `runs/gpt2` for `runs/gpt2-seed1` and
-/// `runs/gpt2-seed2`. Returns the name of the model if no words are left.
+/// Returns the words that the names of all runs share, without the word for the seed: `runs/gpt2` for `runs/gpt2-seed1`
+/// and `runs/gpt2-seed2`. Returns the model's name if nothing is left that identifies the runs.
 fn without_seed(runs: &[&Curve]) -> String {
     let names: Vec<Vec<Word>> = runs.iter().map(|run| words(&run.name)).collect();
     let first = &names[0];
@@ -222,7 +222,8 @@ fn without_seed(runs: &[&Curve]) -> String {
         .flat_map(|word| [word.before, word.text])
         .collect();
     let last = first.last().map_or("", |word| word.text);
-    // If the last parts of the paths share no word, their folder names the runs only if these parts are seeds.
+    // If the last components of the paths share no word, the name of the folder stands for the runs only if these
+    // components are seeds.
     let folder = first.iter().rposition(|word| word.before.contains('/'));
     let own = &first[folder.unwrap_or(0)..];
     let has_own = own
@@ -265,7 +266,7 @@ fn is_seed(word: &str) -> bool {
     ["s", "seed", "seeds"].contains(&word.to_lowercase().as_str())
 }
 
-/// Notes on the chart: which values are comparable between runs, and the meaning of the bands.
+/// Explains which values are comparable between runs, and the meaning of the bands.
 fn note(runs: &[Curve], (x, y): (&str, &str), mean: bool) -> String {
     let mut note = String::new();
     if have_different_tokens(runs) {
@@ -394,7 +395,7 @@ mod tests {
                 ["/data/runs/gpt2-1", "/data/runs/gpt2-2"],
                 "/data/runs/gpt2",
             ),
-            // Names that have no words left without the seed.
+            // Paths whose shared words do not identify the runs.
             (["runs/s1", "runs/s2"], "GPT-2"),
             (["out/a", "out/b"], "GPT-2"),
             (["runs/1", "runs/2"], "GPT-2"),
@@ -466,7 +467,8 @@ mod tests {
         );
         (runs[0].bytes_per_token, runs[1].bytes_per_token) = (Some(1.0), Some(4.0));
         let chart = curves(&runs, "tokens", BITS_PER_BYTE, false).unwrap();
-        // ln 2 nats are one bit, for one byte; four bits for four bytes are the same.
+        // A loss of ln 2 nats on a token of one byte is one bit per byte, and so is a loss of 4 ln 2 nats on a token of
+        // four bytes.
         let points: Vec<_> = chart
             .series
             .iter()

@@ -15,7 +15,7 @@ pub enum Error {
     /// An error of a single run.
     #[error(transparent)]
     Drive(#[from] DriveError),
-    /// The file of the experiment lacks a number that a measurement needs.
+    /// The experiment file lacks a number that a measurement needs.
     #[error("run `{run}` has no value `{name}`")]
     NoValue {
         /// The run.
@@ -23,7 +23,7 @@ pub enum Error {
         /// The number.
         name: String,
     },
-    /// A file of finished runs cannot be used.
+    /// A results file, which holds finished runs, cannot be used.
     #[error("{path}: {}", one_line(problem))]
     Finished {
         /// The file.
@@ -31,10 +31,10 @@ pub enum Error {
         /// The problem.
         problem: String,
     },
-    /// Some runs of an experiment failed; the results of the others are written.
+    /// Some runs of an experiment failed; the results of the other runs are written.
     #[error("runs are missing: {}", missing.join("; "))]
     Missing {
-        /// The runs, each with its reason.
+        /// The missing runs, each with the reason.
         missing: Vec<String>,
     },
 }
@@ -58,7 +58,7 @@ impl Error {
         }
     }
 
-    /// Adds the file to an error about a field or an assignment. Other errors stay as they are.
+    /// Adds the path of the file to an error about a field or an assignment. Other errors stay as they are.
     pub fn in_file(self, path: &Path) -> Self {
         match self {
             Self::Drive(error) => error.in_file(path).into(),
@@ -66,7 +66,7 @@ impl Error {
         }
     }
 
-    /// In an error about a field, prefixes the path of the field with `outer`. Other errors stay as they are.
+    /// Prefixes the path of the field with `outer` in an error about a field. Other errors stay as they are.
     pub(crate) fn within(self, outer: &str) -> Self {
         match self {
             Self::Drive(error) => error.within(outer).into(),

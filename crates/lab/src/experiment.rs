@@ -1,4 +1,4 @@
-//! The file of an experiment: its runs, measurements, charts, and the claims of a paper.
+//! An experiment file: runs, measurements, charts, and the claims of a paper.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::{Claim, Sweep, TaskSpec};
 
 /// An experiment: the content of a file `experiments/<paper>/<name>.ron`, at one of its scales. In the file, the
-/// experiment and its runs, charts and claims can also have `scales`. The experiment can have a `model` with the fields
-/// that the models of all runs share. docs/experiments.md explains both.
+/// experiment and its runs, charts and claims can also have `scales`. The experiment can also have a `model` with the
+/// fields that the models of all runs share. docs/experiments.md explains both.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, bound = "C: Serialize + DeserializeOwned")]
 pub struct Experiment<C> {
@@ -31,7 +31,7 @@ pub struct Experiment<C> {
     /// The training settings of every run, before its `set` is applied.
     #[serde(default)]
     pub train: TrainConfig,
-    /// The seeds. Every run is repeated with each seed.
+    /// The seeds. Every run is repeated with each seed, or with its own seeds if it has any.
     #[serde(default = "one_seed")]
     pub seeds: Vec<u64>,
     /// The sweep: the fields to try at several values, and whether the runs then use the best values.
@@ -40,7 +40,7 @@ pub struct Experiment<C> {
     /// A measurement without training, in addition to the counts of parameters and FLOPs.
     #[serde(default)]
     pub measure: Option<Measure>,
-    /// Number of token ids for which the cost of the models is counted, in an experiment without training.
+    /// The vocabulary size for which the cost of the models is counted, in an experiment without training.
     #[serde(default)]
     pub count: Option<usize>,
     /// The tasks on which the trained runs are evaluated.
@@ -56,13 +56,12 @@ pub struct Experiment<C> {
     /// The claims of the paper.
     #[serde(default)]
     pub claims: Vec<Claim>,
-    /// Whether the claims are judged. Runs that are too short for a verdict, such as at the smoke scale, only check
-    /// that everything works. Reports show their numbers without a verdict. Counts and measurements without training
-    /// are exact at every scale.
+    /// Whether the claims are judged. Use `false` if the runs are too short for verdicts, such as at the smoke scale.
+    /// The report then shows only the numbers. Claims about exact counts are judged at every scale.
     #[serde(default = "yes")]
     pub judge: bool,
-    /// Whether the runs have the tokens of the paper. Otherwise, such as with characters instead of subwords,
-    /// differences between losses are not compared with the published ones.
+    /// Whether the runs have the same tokens as the paper. Otherwise, such as with characters instead of subwords,
+    /// differences between losses are not compared with published differences.
     #[serde(default)]
     pub same_tokens: bool,
 }
@@ -75,7 +74,7 @@ fn one_seed() -> Vec<u64> {
     vec![1]
 }
 
-/// A measurement that belongs to one experiment, without training.
+/// A measurement without training, which belongs to one experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Measure {
     /// Parameters and FLOPs of an RMT and a transformer (Mak & Flanigan, Table 7).
@@ -98,10 +97,10 @@ pub enum Measure {
 pub struct RunSpec<C> {
     /// The name.
     pub name: String,
-    /// The line of which the run is a point; `None` for a line with the name of the run.
+    /// The name of the line of runs to which the run belongs; `None` for the name of the run.
     #[serde(default)]
     pub line: Option<String>,
-    /// The model; `None` for a measurement without one.
+    /// The model; `None` for a measurement without a model.
     #[serde(default = "Option::default")]
     pub model: Option<C>,
     /// Fields that differ from the experiment, as `PATH=VALUE` (see
@@ -154,7 +153,7 @@ pub struct Vary {
     pub name: String,
     /// The values.
     pub over: Vec<f64>,
-    /// The factor: the number called `name` is the value of the field times this factor.
+    /// The number called `name` is the value of the field times this factor.
     #[serde(default = "once")]
     pub times: f64,
 }
@@ -186,23 +185,23 @@ pub struct ChartSpec {
     /// Whether y is logarithmic.
     #[serde(default)]
     pub log_y: bool,
-    /// Whether a power law is fitted to every line of points.
+    /// Whether a power law is fitted to the points of every line of runs.
     #[serde(default)]
     pub fit: bool,
-    /// The lines that are drawn; empty for all.
+    /// The lines of runs that are drawn; empty for all.
     #[serde(default)]
     pub lines: Vec<String>,
-    /// Whether published values of the runs are drawn: a point if the paper reports x and y, a horizontal line if it
-    /// reports y alone. The published values must be for the same task and in the same units.
+    /// Whether published values of the runs are drawn: as a point if the paper reports x and y, or as a horizontal line
+    /// if it reports only y. The published values must be for the same task and in the same units.
     #[serde(default)]
     pub printed: bool,
-    /// Points that the paper reports: the name of a series and its coordinates.
+    /// Series of points that the paper reports, each with its name and the coordinates of its points.
     #[serde(default)]
     pub published: Vec<(String, Vec<(f64, f64)>)>,
 }
 
 impl After {
-    /// The names of the earlier runs.
+    /// Returns the names of the earlier runs.
     pub fn runs(&self) -> impl Iterator<Item = &String> {
         [&self.run].into_iter().chain(&self.with)
     }
@@ -243,7 +242,7 @@ impl<C: ModelConfig> Experiment<C> {
         }
     }
 
-    /// Repeats every run with the seeds 1 to `count`.
+    /// Replaces the seeds of the experiment with 1 to `count`. Seeds of single runs stay.
     ///
     /// # Errors
     ///

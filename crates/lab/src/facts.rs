@@ -17,24 +17,25 @@ pub struct DataFacts {
     pub source: String,
     /// A description of one token.
     pub token: String,
-    /// Number of token ids, or classes of images, for which parameters and FLOPs are counted; `None` if the data were
-    /// not opened.
+    /// Number of token ids or image classes for which parameters and FLOPs are counted; `None` if the data were not
+    /// opened.
     pub vocabulary: Option<usize>,
     /// Number of training tokens; `None` if they are generated without end or were not counted.
     pub train_tokens: Option<usize>,
     /// Number of validation tokens; `None` as for `train_tokens`.
     pub valid_tokens: Option<usize>,
-    /// The fewest and the most tokens that a validation of a run reads. All validations of a run read the same tokens.
+    /// The fewest and the most tokens that a validation reads, over the runs. All validations of one run read the same
+    /// tokens.
     pub read: Option<(usize, usize)>,
-    /// The fewest and the most passes of a run over the training tokens. They include the passes of the run from whose
-    /// weights it starts, if both runs have the same data.
+    /// The fewest and the most passes of a run over the training tokens. If a run starts from the weights of another
+    /// run on the same data, the other run's passes are included.
     pub passes: Option<(f64, f64)>,
     /// The runs on these data.
     pub runs: Vec<String>,
 }
 
 impl DataFacts {
-    /// The facts that follow from the config of the data alone.
+    /// Makes the facts that follow from the data config alone.
     pub(crate) fn of_config(data: &DataConfig) -> Self {
         Self {
             source: data.source.to_string(),
@@ -43,7 +44,7 @@ impl DataFacts {
         }
     }
 
-    /// The data of a run that starts from newly drawn weights.
+    /// Describes the data of a run that starts from newly initialised weights.
     pub(crate) fn of_run<C: ModelConfig>(config: &RunConfig<C>, corpus: &Corpus) -> Self {
         let mut facts = Self::of_config(&config.data);
         facts.vocabulary = Some(Basis::of_corpus(corpus).size());
@@ -54,7 +55,8 @@ impl DataFacts {
         facts
     }
 
-    /// The data of all runs, without duplicates. `corpora` holds the data of each run, in the order of the runs.
+    /// Describes the data of all runs, without duplicates. `corpora` holds the data of each run, in the order of the
+    /// runs.
     pub(crate) fn of_runs<C: ModelConfig>(
         planned: &[PlannedRun<C>],
         corpora: &[&Corpus],
@@ -115,7 +117,7 @@ pub fn token(data: &DataConfig) -> String {
     }
 }
 
-/// All settings of a run, as RON, without the directory of the token cache.
+/// Returns all settings of a run as RON, except the token-cache directory.
 pub(crate) fn settings<C: ModelConfig>(config: &RunConfig<C>) -> String {
     let mut config = config.clone();
     config.data.cache = None;
@@ -123,7 +125,7 @@ pub(crate) fn settings<C: ModelConfig>(config: &RunConfig<C>) -> String {
     config.to_ron().replace(": r#None,", ": None,")
 }
 
-/// A folded section with the settings of runs, by name.
+/// Returns a folded section with the settings of runs, by name.
 pub(crate) fn folded(note: &str, texts: Vec<(String, String)>) -> Section {
     Section::Folded {
         heading: "Configs".into(),
@@ -133,17 +135,18 @@ pub(crate) fn folded(note: &str, texts: Vec<(String, String)>) -> Section {
     }
 }
 
-/// The number of tokens on which a run is trained.
+/// Returns the number of tokens on which a run is trained.
 fn trained<C: ModelConfig>(config: &RunConfig<C>) -> f64 {
     config.train.steps as f64 * config.tokens_per_step() as f64
 }
 
-/// Training tokens of a run and of the earlier runs in its chain of weights, as long as they have the same data.
+/// Returns the number of training tokens of a run. If the run starts from the weights of a run on the same data, adds
+/// that run's tokens, and so on.
 fn trained_in_all<C: ModelConfig>(run: &PlannedRun<C>, planned: &[PlannedRun<C>]) -> f64 {
     let Some(config) = &run.config else {
         return 0.0;
     };
-    // A run comes after the run from whose weights it starts.
+    // A run comes after the run from whose weights it starts, so this recursion ends.
     let after = run.after.as_ref();
     let is_parent = |after: &After, other: &&PlannedRun<C>| {
         other.name == after.run && !std::ptr::eq(*other, run)
@@ -157,7 +160,7 @@ fn trained_in_all<C: ModelConfig>(run: &PlannedRun<C>, planned: &[PlannedRun<C>]
     trained(config) + parent.map_or(0.0, |parent| trained_in_all(parent, planned))
 }
 
-/// A table with a row for each dataset. It names the runs if there are several datasets.
+/// Returns a table with a row for each dataset. The table names the runs if there are several datasets.
 pub(crate) fn data_table(all: &[DataFacts]) -> Table {
     let mut columns = vec![
         Column::text("source"),

@@ -1,5 +1,5 @@
-//! Finished runs: their results, without their weights. A file of them lies beside the page of an experiment, and
-//! another machine reads it instead of training these runs again.
+//! Finished runs: their results, without their weights. The results file beside the page of an experiment holds these
+//! results. Another machine can read this file instead of training the runs again.
 
 mod file;
 
@@ -19,20 +19,21 @@ pub(crate) use file::Host;
 /// The quantities by which a sweep chooses the best point of a run.
 const OF_SWEEP: [&str; 2] = ["first_valid_loss", "valid_loss"];
 
-/// The name of a run in the pool, and the step at which a rung of a sweep ends; `None` for the end of the run.
+/// The key of a finished run: the name of its directory in the pool, and the step at which its rung of a sweep ends
+/// (see [`Halving`](crate::sweep::Halving)). The step is `None` if the run is trained to its end.
 pub(crate) type Key = (String, Option<usize>);
 
-/// The goal of training.
+/// The results that a run must provide.
 #[derive(Clone, Copy)]
 pub(crate) enum Goal<'a> {
-    /// The losses of a point of a sweep after this share of the steps.
+    /// The losses of a sweep point after this share of the steps.
     Point(f64),
     /// All quantities at the end, with the metrics of these tasks.
     Whole(&'a [Task]),
 }
 
 impl<'a> Goal<'a> {
-    /// The share of the steps.
+    /// Returns the share of the run's steps for which it is trained.
     pub(crate) fn share(self) -> f64 {
         match self {
             Self::Point(share) => share,
@@ -40,7 +41,7 @@ impl<'a> Goal<'a> {
         }
     }
 
-    /// The tasks on which the run is evaluated.
+    /// Returns the tasks on which the run is evaluated.
     pub(crate) fn tasks(self) -> &'a [Task] {
         match self {
             Self::Point(_) => &[],
@@ -49,7 +50,7 @@ impl<'a> Goal<'a> {
     }
 }
 
-/// The results of a run and seed.
+/// The results of a run with one seed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct FinishedRun {
     /// The name in the experiment, for readers of the file.
@@ -57,15 +58,15 @@ pub(crate) struct FinishedRun {
     pub(crate) seed: u64,
     /// Whether only the losses that a sweep needs are known.
     is_point: bool,
-    /// Whether other runs were trained on the same cores, so that times are not meaningful.
+    /// Whether other runs were trained on the same cores at the same time, so that times mean nothing.
     shared: bool,
     /// A description of the divergence, if the run diverged.
     pub(crate) diverged: Option<String>,
-    /// A hash of each task on which the run was evaluated.
+    /// A hash of each task on which the run was evaluated, by task name.
     tasks: BTreeMap<String, String>,
     /// The quantities that do not follow from the config or the rows.
     measured: BTreeMap<String, f64>,
-    /// The rows. Totals exclude the runs from whose weights the run started.
+    /// The logged rows. Their tokens, FLOPs and seconds exclude the runs from whose weights the run started.
     rows: Vec<Row>,
     /// The machine that trained the run, if the run was read from a file.
     host: Option<Host>,
@@ -84,8 +85,8 @@ fn hash(task: &Task) -> String {
 }
 
 impl FinishedRun {
-    /// Records a run with this `summary` and these observed `quantities`. `given` holds the values that the file of the
-    /// experiment gives.
+    /// Records a run with this `summary` and these observed `quantities`. `given` holds the values that the experiment
+    /// file gives.
     pub(crate) fn of(
         (run, seed): (&str, u64),
         goal: Goal,
@@ -127,8 +128,7 @@ impl FinishedRun {
         self.diverged.is_some() || is_whole
     }
 
-    /// Describes why the results cannot be the results of a run of `config` and `seed` after `steps` steps; `None` if
-    /// they can.
+    /// Describes why a run of `config` and `seed` cannot have these results after `steps` steps; `None` if it can.
     pub(crate) fn misfit<C: ModelConfig>(
         &self,
         config: &RunConfig<C>,
@@ -148,7 +148,7 @@ impl FinishedRun {
                 counted(last, "step")
             ));
         }
-        // With a curriculum, sequences are shorter at first.
+        // With a curriculum, sequences are shorter at first, so there may be fewer tokens.
         let is_curriculum = matches!(config.data.source, Source::Copying(_));
         let row = self.rows.iter().find(|row| {
             let tokens = (row.step * config.tokens_per_step()) as u64;
@@ -165,7 +165,7 @@ impl FinishedRun {
         ))
     }
 
-    /// The summary that the trainer would return, with the kept rows. `cost` is the cost of the model.
+    /// Returns the summary that the trainer would return, with the kept rows. `cost` is the cost of the model.
     pub(crate) fn summary(&self, cost: Cost) -> Summary {
         let get = |name: &str| self.measured.get(name).copied().unwrap_or(f64::NAN);
         Summary {
@@ -181,8 +181,8 @@ impl FinishedRun {
         }
     }
 
-    /// Replaces the quantities that were computed from the kept rows by the measured ones, and adds the metrics of
-    /// `tasks`.
+    /// Keeps the quantities that follow from the config and the rows. Replaces all others with the measured ones, and
+    /// adds the metrics of `tasks`. Removes the times if the cores were shared.
     pub(crate) fn put_measured(&self, tasks: &[Task], quantities: &mut BTreeMap<String, f64>) {
         quantities.retain(|name, _| follows(name));
         if self.shared {
@@ -241,7 +241,7 @@ impl FinishedRuns {
         }
     }
 
-    /// Describes the runs that were read from a file: a line for each machine that trained some.
+    /// Describes the runs that were read from a file: a line for each machine that trained some of them.
     pub(crate) fn of_hosts(&self) -> Vec<String> {
         let mut counts: BTreeMap<&Host, usize> = BTreeMap::new();
         for host in self.runs.values().filter_map(|run| run.host.as_ref()) {
@@ -255,7 +255,7 @@ impl FinishedRuns {
     }
 }
 
-/// The finished runs in a file beside the page of an experiment.
+/// A results file: the finished runs of an experiment, beside its page.
 #[derive(Clone, Debug)]
 pub struct FinishedFile {
     path: PathBuf,
@@ -263,14 +263,22 @@ pub struct FinishedFile {
 }
 
 impl FinishedFile {
-    /// The path.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The run with this key, if its results reach `goal`.
+    /// Returns the run with this key, if its results reach `goal`.
     pub(crate) fn find(&self, key: &Key, goal: Goal) -> Option<&FinishedRun> {
         self.runs.get(key).filter(|run| run.reaches(goal))
+    }
+
+    /// Returns all runs of the file.
+    pub(crate) fn into_runs(self) -> FinishedRuns {
+        FinishedRuns {
+            runs: self.runs,
+            ..FinishedRuns::default()
+        }
     }
 
     /// Says how many runs of the file do not belong to the experiment, if there are any.

@@ -12,10 +12,10 @@ use serde::Deserialize;
 
 use crate::{Origin, REPORT, Verdict};
 
-/// The name of the page in the directory of the reports.
+/// The file name of the page in the directory of the reports.
 pub const INDEX: &str = "index.html";
 
-/// The results of an experiment in the directory of its report.
+/// The name of the file with an experiment's results, in the directory of its report.
 const RESULTS: &str = "results.json";
 
 /// The fields of an experiment's `results.json` that the page shows.
@@ -51,7 +51,7 @@ impl Owner {
             && (self.title == title || is_same_file)
     }
 
-    /// The error for a `folder` with this report.
+    /// Returns the error for a `folder` that holds this report.
     fn refuse(&self, folder: PathBuf) -> RunError {
         let (title, name) = (&self.title, &self.origin.name);
         let scale = match self.origin.scale.as_str() {
@@ -68,8 +68,8 @@ impl Owner {
     }
 }
 
-/// Checks that the index of `directory` and a report in its folder `name` can be written. An existing report must have
-/// this title and origin. No other file, and no link, may stand in the place of a page or a folder.
+/// Checks that the index of `directory` and a report in its folder `name` can be written. An existing report must be of
+/// the same experiment. These paths may hold only files of a report, and no links.
 ///
 /// # Errors
 ///
@@ -96,7 +96,7 @@ pub fn check_pages(
     }
     let entries = fs::read_dir(&folder).into_iter().flatten();
     let entries = entries.filter_map(Result::ok).map(|entry| entry.path());
-    // Partial files of a report, left by a full disk or a killed process, are written again.
+    // Partial files of a report, left by a full disk or a killed process, do not count, because they are written again.
     let is_partial = |path: &PathBuf| path.extension().is_some_and(|it| it == "partial");
     let mut entries: Vec<_> = entries
         .filter(|path| !(is_partial(path) && is_file(path)))
@@ -122,7 +122,7 @@ pub fn check_pages(
     }
 }
 
-/// The error for a file or folder that is not part of a report, but is in its place.
+/// Returns the error for a file or folder that is not part of a report, although a report would be written there.
 fn not_ours(path: PathBuf) -> RunError {
     RunError::NoRun {
         path,
@@ -133,7 +133,7 @@ fn not_ours(path: PathBuf) -> RunError {
 }
 
 /// Writes `index.html` into `directory`. The page links the reports in all subdirectories, newest first. Other entries
-/// are left out. If the results of a report cannot be read, only its name is shown.
+/// are skipped. If the results of a report cannot be read, only its name is shown.
 ///
 /// # Errors
 ///
@@ -165,7 +165,7 @@ pub fn write_index(directory: &Path) -> Result<(), RunError> {
     disk::replace_shared(&directory.join(INDEX), report.to_html().as_bytes())
 }
 
-/// The date and the row of the report in `directory`, under the name `name`.
+/// Returns the date and the table row of the report in `directory`, which is called `name`.
 fn row(directory: &Path, name: &OsStr) -> (String, Vec<Cell>) {
     let mut first = Cell {
         link: format!("{}/{REPORT}", address(name.as_encoded_bytes())),

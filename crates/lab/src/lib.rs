@@ -1,8 +1,8 @@
 //! Experiments on models: their runs and measurements, the claims of a paper, and whether the claims hold.
 //!
-//! An [`Experiment`] is a RON file: models, data, budget and seeds, charts, and each claim as a [`Test`].
-//! [`run_experiment`] trains the runs that are not trained yet, measures all runs, judges the claims and returns the
-//! [`Results`]:
+//! An [`Experiment`] is read from a RON file. It has models, data, budget, seeds, charts, and claims, each with a
+//! [`Test`]. [`run_experiment`] trains the runs that are not trained yet, measures all runs, judges the claims and
+//! returns the [`Results`]:
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -20,13 +20,13 @@
 //! # Ok::<(), residual_zoo_lab::Error>(())
 //! ```
 //!
-//! All items are generic over the config of a model, so other projects can run experiments on their own zoo. Programs
-//! take their options from `residual-zoo-cli`.
+//! Experiments are generic over the model config, so other projects can run experiments on their own models.
+//! `residual-zoo-cli` provides the command-line options of experiments.
 //!
-//! Modules mostly use modules before them in this order: `error`, `quantity`, `finished`, `options`, `tasks`, `stats`,
+//! A module mostly uses modules before it in this order: `error`, `quantity`, `finished`, `options`, `tasks`, `stats`,
 //! `claims`, `sweep`, `experiment`, `scales`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`, `sound`,
 //! `check`, `judge`, `charts`, `origin`, `pool`, `train_runs`, `tune`, `tuning_report`, `notes`, `looks`, `results`,
-//! `run_experiment`, `compare`, `index`. Single runs are driven by `residual-zoo-drive`.
+//! `run_experiment`, `compare`, `index`. `residual-zoo-drive` handles single runs.
 
 #![forbid(unsafe_code)]
 

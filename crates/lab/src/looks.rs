@@ -1,5 +1,6 @@
-//! The record of looks: each time that the verdicts of an experiment were seen. Seeds that are added after a look make
-//! a false verdict more likely. The report therefore shows the verdicts of each look and its number of seeds.
+//! The record of looks. A look is one time that the verdicts of an experiment were shown. Seeds that are added after a
+//! look make a false verdict more likely. If looks had different seeds, the report therefore shows the verdicts of each
+//! look and its number of seeds.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,16 +13,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Judgement, Verdict};
 
-/// The file name of the record in the directory of a report. It has a line of JSON for each look.
+/// The file name of the record in the directory of a report. The record has a line of JSON for each look.
 pub const LOOKS: &str = "looks.jsonl";
 
-/// The verdicts at one time.
+/// A look: the verdicts that were shown at one time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Look {
     date: String,
     /// The observed seeds.
     seeds: BTreeSet<u64>,
-    /// A hash of the configs without their seeds. Looks at other runs do not count.
+    /// A hash of the configs without their seeds. Looks with another hash do not count.
     configs: String,
     /// Each claim and its verdict.
     verdicts: Vec<(String, Verdict)>,
@@ -101,7 +102,7 @@ pub(crate) fn record(directory: &Path, now: Look, anew: bool) -> Result<Vec<Look
     Ok(looks)
 }
 
-/// The verdicts of each look at `claims`, if there are several looks with different seeds.
+/// Returns the verdicts of each look at `claims`, if there are several looks with different seeds.
 pub(crate) fn table(looks: &[Look], claims: &[Judgement]) -> Option<Table> {
     let seeds: BTreeSet<&BTreeSet<u64>> = looks.iter().map(|look| &look.seeds).collect();
     if seeds.len() < 2 {
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(add(look(9, Verdict::Holds), false), 3);
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), 5, "{text}");
-        // The runs that were looked at are deleted.
+        // The runs of the earlier looks were deleted, so the record is emptied.
         assert_eq!(add(look(2, Verdict::NotTested), true), 0);
         assert_eq!(fs::read_to_string(&path).unwrap(), "");
     }

@@ -1,5 +1,5 @@
-//! Notes on settings that may not be intended: warm-ups that take all steps of a run, and halving with fewer rungs than
-//! were asked for.
+//! Notes on settings that may not be intended: warm-ups that take all steps of a run, and successive halving (see
+//! [`Halving`](crate::sweep::Halving)) with fewer rungs than were asked for.
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::TrainConfig;
@@ -10,8 +10,8 @@ use crate::{Error, Experiment, PlannedRun};
 /// Maximum number of runs that a note names.
 const MOST_NAMES: usize = 4;
 
-/// Returns a sentence for each warm-up length that takes all steps of a run. `runs` holds names and settings. A
-/// sentence names its runs unless it holds for all of them.
+/// Returns a sentence for each warm-up length that takes all steps of a run. `runs` holds the name and the training
+/// settings of each run. A sentence names its runs, unless it is about all runs.
 pub fn long_warm_ups<'a>(
     runs: impl IntoIterator<Item = (&'a str, &'a TrainConfig)>,
 ) -> Vec<String> {
@@ -48,7 +48,7 @@ pub fn long_warm_ups<'a>(
 
 impl<C: ModelConfig> Experiment<C> {
     /// Returns sentences on settings that may not be intended: [`long_warm_ups`] for all runs at every point of the
-    /// sweep, and halving that has no effect.
+    /// sweep, and halving with fewer rungs than were asked for.
     ///
     /// # Errors
     ///

@@ -12,16 +12,16 @@ use serde::Serialize;
 use crate::quantity::{LEARNED, cost_quantities, on_curve};
 use crate::{Axis, DataFacts, FinishedRuns, PlannedRun, Tuning};
 
-/// The measured values of one run.
+/// The measured values of one run with one seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Observation {
     /// The name in the experiment.
     pub run: String,
-    /// The line of which the run is a point.
+    /// The name of the line of runs to which the run belongs.
     pub line: String,
     /// The seed; `None` if nothing is random.
     pub seed: Option<u64>,
-    /// The quantities.
+    /// The values of the quantities, by name.
     pub quantities: BTreeMap<String, f64>,
     /// The directory of the run in the pool.
     #[serde(skip)]
@@ -29,7 +29,7 @@ pub struct Observation {
     /// Values that the paper reports for the run, by quantity.
     #[serde(skip)]
     pub published: BTreeMap<String, f64>,
-    /// The rows. Totals include the runs from whose weights the run started.
+    /// The logged rows. Their tokens, FLOPs and seconds include the runs from whose weights the run started.
     #[serde(skip)]
     pub rows: Vec<Row>,
 }
@@ -75,7 +75,7 @@ pub struct Outcome {
     pub seconds: BTreeMap<PathBuf, f64>,
     /// The data of the runs.
     pub data: Vec<DataFacts>,
-    /// The name of each run and all settings, as RON.
+    /// The name of each run, and all its settings as RON.
     pub configs: Vec<(String, String)>,
     /// Sentences on settings that may not be intended.
     pub notes: Vec<String>,
@@ -96,7 +96,8 @@ impl Outcome {
 }
 
 impl Observation {
-    /// Observes the cost of the config of a run with `vocab_size` token ids, and the values that its file gives.
+    /// Observes the cost of a run's model with `vocab_size` token ids, and the values that the experiment file gives
+    /// for the run.
     pub fn counted<C: ModelConfig>(run: &PlannedRun<C>, vocab_size: usize) -> Self {
         let config = run.config.as_ref();
         let cost = config.map(|config| config.model.cost(config.vocabulary(vocab_size)));
@@ -111,19 +112,20 @@ impl Observation {
         }
     }
 
-    /// The value of a quantity.
+    /// Returns the value of a quantity, if the run has one.
     pub fn get(&self, quantity: &str) -> Option<f64> {
         self.quantities.get(quantity).copied()
     }
 
-    /// The curve of `quantity` over `axis`.
+    /// Returns the curve of `quantity` over `axis`.
     pub fn curve(&self, axis: Axis, quantity: &str) -> Vec<(f64, f64)> {
         let rows = self.rows.iter();
         let point = |row: &Row| Some((axis.of(row), on_curve(quantity, row).ok()??));
         rows.filter_map(point).collect()
     }
 
-    /// The first point on `axis` at which the validation loss reaches `loss`, by linear interpolation between rows.
+    /// Returns the first point on `axis` at which the validation loss reaches `loss`, by linear interpolation between
+    /// rows. Returns `None` if the loss is never reached.
     pub fn reaches(&self, axis: Axis, loss: f64) -> Option<f64> {
         let curve = self.curve(axis, "valid_loss");
         let at = curve.iter().position(|(_, y)| *y <= loss)?;
@@ -135,7 +137,7 @@ impl Observation {
     }
 }
 
-/// The points of every run, one for each seed. Their coordinates are two quantities.
+/// Returns the points (x, y) of every run, one for each seed. `x` and `y` are names of quantities.
 pub(crate) fn points_by_run<'a>(
     observations: impl Iterator<Item = &'a Observation>,
     (x, y): (&str, &str),
@@ -188,7 +190,7 @@ pub(crate) fn of_summary(
     (quantities, rows)
 }
 
-/// The median of the seconds per step between rows, and half of their interquartile range.
+/// Returns the median of the seconds per step between neighbouring rows, and half of the interquartile range.
 fn step_times(rows: &[Row]) -> (Option<f64>, Option<f64>) {
     let pairs = rows.windows(2).filter(|pair| pair[1].step > pair[0].step);
     let time =
@@ -203,8 +205,8 @@ fn step_times(rows: &[Row]) -> (Option<f64>, Option<f64>) {
     (at(0.5), spread)
 }
 
-/// The one-element tensors of a checkpoint: the mean over all tensors whose names end alike. A tensor whose name ends
-/// in `_logit` counts by its sigmoid, under the name without that suffix.
+/// Groups a checkpoint's one-element tensors by the last part of their names, and returns the mean of each group. A
+/// tensor whose name ends in `_logit` counts with its sigmoid, under the name without that suffix.
 pub(crate) fn learned(scalars: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let mut groups: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for (name, value) in scalars {

@@ -31,19 +31,19 @@ pub struct Options {
     pub shares_cores: bool,
     /// Whether nothing is printed about runs that are already trained or that another process trains.
     pub brief: bool,
-    /// Whether this command has opened the data before. If so, a stop does not keep it from opening them again, so that
-    /// trained runs are still reported.
+    /// Whether this command has opened the data before. If so, the command opens the data again even after a stop, so
+    /// that trained runs are still reported.
     pub were_opened: bool,
     /// The display of every run.
     pub display: Display,
     /// Peak performance of the device in TFLOP/s, for the model FLOPs utilisation.
     pub peak_tflops: Option<f64>,
-    /// Stops training after the current step, with a checkpoint.
+    /// The switch that stops training after the current step, with a checkpoint.
     pub stop: Interrupter,
 }
 
 impl Options {
-    /// Options with this `backend` and `directory`, without a display.
+    /// Makes options with this `backend` and `directory`, without a display.
     pub fn new(directory: &Path, backend: BackendKind) -> Self {
         Self {
             name: String::new(),
@@ -62,7 +62,8 @@ impl Options {
         }
     }
 
-    /// Returns the switch that stops the opening of data.
+    /// Returns the switch that stops the opening of data. If this command has opened the data before, nothing sets this
+    /// switch.
     pub(crate) fn stop_of_opening(&self) -> Interrupter {
         match self.were_opened {
             true => Interrupter::new(),

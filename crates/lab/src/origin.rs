@@ -19,7 +19,7 @@ pub struct Origin {
     pub name: String,
     /// The scale; empty if there is none.
     pub scale: String,
-    /// A hash of the path of the experiment's file; empty without a file.
+    /// A hash of the experiment file's path; empty without a file.
     pub file: String,
     /// The command that repeats the experiment; empty without one.
     pub command: String,
@@ -33,15 +33,15 @@ pub struct Origin {
     pub commit: Option<String>,
 }
 
-/// Hashes the path of an experiment's file, which reports do not show.
+/// Hashes the path of an experiment file. Results contain this hash instead of the path.
 pub fn hash_of_file(path: &Path) -> String {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let path = path.as_os_str().as_encoded_bytes();
     hash_of_parts("residual-zoo experiment file v1", &[path]).to_hex()[..12].to_owned()
 }
 
-/// Hashes an experiment and the fields that were set on top of it. `text` is the text at its scale. The directory of
-/// the token cache does not count.
+/// Hashes an experiment, the fields that were set on top of it, and the backend. `text` is the text of the experiment
+/// at its scale. The token-cache directory does not count.
 pub fn hash<C: ModelConfig>(
     text: &str,
     experiment: &Experiment<C>,
@@ -66,7 +66,7 @@ pub fn hash<C: ModelConfig>(
     hash_of_parts("residual-zoo experiment v2", &parts).to_hex()[..12].to_owned()
 }
 
-/// The processor and its cores.
+/// Describes the processor and its cores.
 pub fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -76,7 +76,7 @@ pub fn machine() -> String {
     format!("{} of {name}", counted(cores, "core"))
 }
 
-/// The current date and time, such as `2026-11-22 11:40 UTC`.
+/// Returns the current date and time, such as `2026-11-22 11:40 UTC`.
 pub fn now() -> String {
     let now = OffsetDateTime::now_utc();
     let (date, hour, minute) = (now.date(), now.hour(), now.minute());

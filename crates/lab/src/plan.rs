@@ -1,4 +1,4 @@
-//! The runs of an experiment, complete with everything that they take from it.
+//! The runs of an experiment, complete with everything that they take from the experiment.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use residual_zoo_runs::{Error as RunError, RunConfig};
 use crate::experiment::Vary;
 use crate::{After, Error, Experiment, RunSpec};
 
-/// Maximum number of values of a field that varies. Each value makes a run.
+/// Maximum number of values of a varied field. Each value makes a run.
 const MOST_VALUES: usize = 1000;
 
 /// The option with which a user of a program sets fields of all runs.
@@ -20,13 +20,13 @@ const OPTION: &str = "--set";
 pub struct PlannedRun<C> {
     /// The name.
     pub name: String,
-    /// The name of the line of which the run is a point.
+    /// The name of the line of runs to which the run belongs.
     pub line: String,
-    /// Model, data and training; the seed is set later. `None` without a model.
+    /// The model, data and training settings; the seed is set later. `None` without a model.
     pub config: Option<RunConfig<C>>,
     /// The run from whose weights this one starts.
     pub after: Option<After>,
-    /// The seeds of the run; `None` for all.
+    /// The seeds of the run; `None` for all seeds of the experiment.
     pub seeds: Option<Vec<u64>>,
     /// Numbers that charts and claims may use.
     pub values: BTreeMap<String, f64>,
@@ -42,7 +42,7 @@ impl<C> PlannedRun<C> {
             .is_none_or(|seeds| seeds.contains(&seed))
     }
 
-    /// Returns a size that the file of the experiment gives for the run.
+    /// Returns a size that the experiment file gives for the run.
     ///
     /// # Errors
     ///
@@ -76,11 +76,12 @@ impl<C: ModelConfig> PlannedRun<C> {
 }
 
 impl<C: ModelConfig> Experiment<C> {
-    /// All runs, in order, each with `set` on top of the experiment's settings.
+    /// Returns all runs, in order, each with `set` on top of the experiment's settings.
     ///
     /// # Errors
     ///
-    /// Returns an error for a field that does not exist, or an invalid value.
+    /// Returns an error for a field that does not exist, for an invalid value, or for too many values of a varied
+    /// field.
     pub fn plan(&self, set: &[String]) -> Result<Vec<PlannedRun<C>>, Error> {
         let mut planned = Vec::new();
         for spec in &self.runs {
@@ -104,7 +105,7 @@ impl<C: ModelConfig> Experiment<C> {
         Ok(planned)
     }
 
-    /// The run before fields are set or vary.
+    /// Returns the run before `set` and `vary` are applied.
     fn run_of(&self, spec: &RunSpec<C>) -> PlannedRun<C> {
         let new_data = self.new_data.as_ref().filter(|_| spec.on_new_data);
         let config = spec.model.clone().map(|model| RunConfig {
@@ -154,12 +155,12 @@ impl Vary {
     }
 }
 
-/// Selects the runs that a text of `asked` names in full or in part, and the runs from whose weights they start.
-/// Selects all runs if `asked` is empty.
+/// Selects the runs that `asked` names, and the runs from whose weights these runs start. A text that is not the full
+/// name of a run selects all runs whose names contain it. Selects all runs if `asked` is empty.
 ///
 /// # Errors
 ///
-/// Returns an error for a text that matches no run.
+/// Returns an error for a text that is empty or matches no run.
 pub fn only<C: Clone>(
     asked: &[String],
     planned: &[PlannedRun<C>],
@@ -175,7 +176,7 @@ pub fn only<C: Clone>(
             return Err(ConfigError::new("--only", problem));
         }
         if !planned.iter().any(|run| is_meant(run, text)) {
-            // Names may contain commas.
+            // If a name contains a comma, all names are quoted to keep them apart.
             let quoted = planned.iter().any(|run| run.name.contains(','));
             let names = planned.iter().map(|run| match quoted {
                 true => format!("`{}`", run.name),
@@ -190,7 +191,7 @@ pub fn only<C: Clone>(
     let is_asked =
         |run: &PlannedRun<C>| asked.is_empty() || asked.iter().any(|text| is_meant(run, text));
     let mut kept: Vec<PlannedRun<C>> = Vec::new();
-    // A run comes after the run from whose weights it starts.
+    // A run comes after the run from whose weights it starts, so one pass in reverse order suffices.
     for run in planned.iter().rev() {
         let is_before = |other: &PlannedRun<C>| {
             let after = other.after.as_ref();

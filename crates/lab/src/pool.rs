@@ -13,17 +13,17 @@ use residual_zoo_train::FirstWeights;
 
 use crate::{Options, PlannedRun};
 
-/// The runs of all experiments. Runs of equal config, data and backend share one directory.
+/// The runs of all experiments. Runs with equal config, data and backend share one directory.
 #[derive(Clone, Debug)]
 pub struct Pool {
     directory: PathBuf,
     backend: String,
-    /// The precision of runs that set none.
+    /// The precision of runs whose config sets none.
     precision: Precision,
 }
 
-/// Fields that were added after version 2 of the pool, at values that change nothing. They are left out of the hash, so
-/// that earlier runs are still found.
+/// Fields that were added after version 2 of the pool, with values that have no effect. These fields are omitted from
+/// the hash, so that earlier runs are still found.
 const LATER: [&str; 13] = [
     "deterministic: false,",
     "ema: None,",
@@ -43,20 +43,20 @@ const LATER: [&str; 13] = [
 /// The place of a run in the pool.
 pub(crate) struct Place {
     pub(crate) directory: PathBuf,
-    /// The directory of the run from whose weights this run starts, and how it uses them.
+    /// The directory of the run from whose weights this run starts, and how this run uses these weights.
     pub(crate) before: Option<(PathBuf, FirstWeights)>,
-    /// The two runs that are merged into the run in `before`, if that run is a merged one.
+    /// The two runs that are merged into the run in `before`; `None` without a merge.
     pub(crate) merged: Option<[PathBuf; 2]>,
 }
 
 impl Place {
-    /// The name of the directory, which has the hash of the run.
+    /// Returns the name of the directory, which contains the hash of the run.
     pub(crate) fn name(&self) -> String {
         let name = self.directory.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 
-    /// The directories of the runs from whose weights the run starts.
+    /// Returns the directories of the runs from whose weights the run starts.
     pub(crate) fn parents(&self) -> Vec<&PathBuf> {
         match (&self.merged, &self.before) {
             (Some(both), _) => both.iter().collect(),
@@ -68,7 +68,7 @@ impl Place {
 impl Pool {
     /// Opens the pool of runs on the backend of these options.
     pub fn open(options: &Options) -> Self {
-        // LibTorch's CPU and GPUs give different results.
+        // LibTorch gives different results on a CPU and on a GPU.
         let backend = match (options.backend, options.gpu) {
             (BackendKind::LibTorch, Some(_)) => format!("{}-gpu", options.backend),
             _ => options.backend.to_string(),
@@ -80,7 +80,7 @@ impl Pool {
         }
     }
 
-    /// The directories of all runs, in order, one seed after the other. `corpora` holds the data of each run.
+    /// Returns the directories of all runs, in order, one seed after the other. `corpora` holds the data of each run.
     pub fn runs<C: ModelConfig>(
         &self,
         planned: &[PlannedRun<C>],
@@ -133,7 +133,7 @@ impl Pool {
         }
     }
 
-    /// The place of every run for `seed`; `None` for a run without a model.
+    /// Returns the place of every run for `seed`; `None` for a run without a model.
     pub(crate) fn places<C: ModelConfig>(
         &self,
         planned: &[PlannedRun<C>],
@@ -165,7 +165,7 @@ impl Pool {
         places
     }
 
-    /// The directory of the run into which two runs are merged.
+    /// Returns the directory of the run into which two runs are merged.
     fn merged(&self, both: &[PathBuf; 2]) -> PathBuf {
         let names = both.each_ref().map(|run| format!("{:?}", run.file_name()));
         let hash = hash_of_parts(
@@ -176,8 +176,8 @@ impl Pool {
             .join(format!("merged-{}", &hash.to_hex()[..12]))
     }
 
-    /// The place of a run. The name of its directory has a hash of everything that determines the result of the
-    /// run, except the version of this program.
+    /// Returns the place of a run. The name of its directory contains a hash of everything that determines the result
+    /// of the run, except this program's version.
     fn place<C: ModelConfig>(
         &self,
         mut config: RunConfig<C>,
@@ -204,7 +204,7 @@ impl Pool {
                 start.unwrap_or_default().as_bytes(),
             ],
         );
-        // Only characters that every file system accepts.
+        // Keeps only characters that every file system accepts.
         let name = config.model.name();
         let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         let name = format!("{name}-{}", &hash.to_hex()[..12]);

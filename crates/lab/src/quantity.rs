@@ -1,4 +1,4 @@
-//! Quantities by name, and their format.
+//! Quantities by name, and their formats.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ impl Axis {
         Self::ALL.into_iter().find(|axis| axis.name() == name)
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tokens => "tokens",
@@ -36,7 +36,7 @@ impl Axis {
         }
     }
 
-    /// The value in a row.
+    /// Returns the value in a row.
     pub fn of(self, row: &Row) -> f64 {
         match self {
             Self::Tokens => row.tokens as f64,
@@ -51,7 +51,7 @@ pub(crate) fn is_curve(quantity: &str) -> bool {
     on_curve(quantity, &Row::default()).is_ok()
 }
 
-/// The value of a curve at `row`, if it was measured there.
+/// Returns the value of a curve at `row`, if it was measured there. Returns an error if the quantity has no curve.
 pub(crate) fn on_curve(quantity: &str, row: &Row) -> Result<Option<f64>, ()> {
     match quantity {
         "train_loss" => Ok(row.train_loss),
@@ -82,7 +82,7 @@ enum Format {
     Plain,
 }
 
-/// Quantities of every trained run.
+/// The quantities of trained runs. A run can lack some of them, such as `level` without a curriculum.
 pub(crate) const QUANTITIES: [&str; 18] = [
     "parameters",
     "non_embedding",
@@ -109,10 +109,10 @@ pub(crate) const TIMES: [&str; 3] = ["seconds", "step_time", "step_time_spread"]
 
 pub(crate) const LEARNED: &str = "learned ";
 
-/// The format of a quantity of runs; `None` if runs have no such quantity.
+/// Returns the format of a quantity of runs; `None` if runs have no such quantity.
 ///
-/// `learned NAME` is a mean over parameters with one element. It is the mean of their values if the name ends in NAME,
-/// and of their sigmoids if it ends in NAME_logit.
+/// `learned NAME` is a mean over parameters with one element. If the last part of a parameter's name is NAME, its value
+/// counts; if the last part is NAME_logit, its sigmoid counts.
 pub fn describe(quantity: &str) -> Option<Observed> {
     let (unit, format) = match quantity {
         "parameters" | "non_embedding" | "tokens" => ("", Format::Count),
@@ -131,7 +131,7 @@ pub fn describe(quantity: &str) -> Option<Observed> {
     Some(Observed { unit, format })
 }
 
-/// The name of a quantity in tables and charts.
+/// Returns the name of a quantity in tables and charts.
 pub(crate) fn title(quantity: &str) -> String {
     match quantity {
         "non_embedding" => "non-embedding".into(),
@@ -139,13 +139,13 @@ pub(crate) fn title(quantity: &str) -> String {
     }
 }
 
-/// Whether a quantity depends on the model alone and not on the seed.
+/// Whether a quantity depends only on the model.
 pub fn is_cost(quantity: &str) -> bool {
     cost_quantities(Cost::default()).contains_key(quantity)
 }
 
 impl Observed {
-    /// The format of a quantity. A quantity that an experiment measures itself is a plain number.
+    /// Returns the format of a quantity. A quantity that an experiment measures itself is a plain number.
     pub fn of(quantity: &str) -> Self {
         let (unit, format) = match quantity.rsplit_once(' ') {
             // A metric of a task.
@@ -157,7 +157,7 @@ impl Observed {
         describe(quantity).unwrap_or(Self { unit, format })
     }
 
-    /// The common format of several values of a quantity. Memory is in GiB if one value is at least 1 GiB.
+    /// Returns the common format of several values of a quantity. Memory is in GiB if one value is at least 1 GiB.
     pub(crate) fn of_all(quantity: &str, values: impl IntoIterator<Item = f64>) -> Self {
         let large = Self {
             unit: "GiB",
@@ -173,7 +173,7 @@ impl Observed {
     /// Shows `value` with a sensible number of digits, without its unit.
     pub fn show(self, value: f64) -> String {
         match self.format {
-            // Sizes are whole numbers.
+            // Whole numbers, such as sizes, are shown exactly.
             Format::Plain if value.fract() == 0.0 && value.abs() < 1e5 => format!("{value}"),
             _ => self.digits(value, 4),
         }
@@ -204,7 +204,7 @@ impl Observed {
         }
     }
 
-    /// The factor that converts a value in seconds, bytes or shares to the numbers in tables and on axes.
+    /// Returns the factor that converts a value in seconds, bytes or shares to the numbers in tables and on axes.
     pub fn scale(self) -> f64 {
         match self.format {
             Format::Percent => 100.0,
@@ -216,7 +216,7 @@ impl Observed {
     }
 }
 
-/// The quantities that follow from the cost of a model.
+/// Returns the quantities that follow from the cost of a model.
 pub(crate) fn cost_quantities(cost: Cost) -> BTreeMap<String, f64> {
     let quantities = [
         ("parameters", cost.params.total()),

@@ -49,7 +49,7 @@ pub struct Results {
     /// Notes on the runs, as shown at their start.
     notes_of_runs: Vec<String>,
     claims: Vec<Judgement>,
-    /// The name of each run and all settings, as RON.
+    /// The name of each run, and all its settings as RON.
     configs: Vec<(String, String)>,
     /// All looks at the verdicts, the current one last; empty before [`look`](Self::look).
     looks: Vec<Look>,
@@ -66,8 +66,8 @@ pub struct Results {
 }
 
 impl Results {
-    /// The results of `experiment` with the outcome of its runs and its `claims`, as
-    /// [`verdicts`](Experiment::verdicts) judges them. `planned` holds all runs, including runs that were left out.
+    /// Makes the results of `experiment` from the outcome of its runs and its `claims`, as
+    /// [`verdicts`](Experiment::verdicts) judges them. `planned` holds all runs, including omitted runs.
     pub fn new<C: ModelConfig>(
         experiment: &Experiment<C>,
         planned: &[PlannedRun<C>],
@@ -104,32 +104,32 @@ impl Results {
         }
     }
 
-    /// The claims with their verdicts.
+    /// Returns the claims with their verdicts.
     pub fn claims(&self) -> &[Judgement] {
         &self.claims
     }
 
-    /// A line for each machine that trained some of the runs, if their results were read from a file.
+    /// Returns a line for each machine that trained some of the runs, if their results were read from a file.
     pub fn from_file(&self) -> &[String] {
         &self.from_file
     }
 
-    /// A line for each missing run with the reason; empty if the results are complete.
+    /// Returns a line for each missing run with the reason; empty if the results are complete.
     pub fn missing(&self) -> &[String] {
         &self.missing
     }
 
-    /// The results of the sweep, if there was one.
+    /// Returns the results of the sweep, if there was one.
     pub fn tuning(&self) -> Option<&Tuning> {
         self.tuning.as_ref()
     }
 
-    /// The observations.
+    /// Returns the observations.
     pub fn observations(&self) -> &[Observation] {
         &self.observations
     }
 
-    /// A table with a row for each claim: the claim, the verdict, and the numbers.
+    /// Returns a table with a row for each claim: the claim, the verdict, and the numbers.
     pub fn verdicts(&self) -> Table {
         let has_families = self.claims.iter().any(|found| found.claim.primary);
         let row = |found: &Judgement| {
@@ -186,7 +186,7 @@ impl Results {
         }
     }
 
-    /// Says at which point each run was trained, if a sweep chose it.
+    /// Says at which point each run was trained, if a sweep chose the point.
     fn tuned_note(&self) -> String {
         let Some(tuning) = self.tuning.as_ref().filter(|tuning| tuning.sweep.tuned) else {
             return String::new();
@@ -215,13 +215,13 @@ impl Results {
         Ok(())
     }
 
-    /// A table with the verdicts of each look, if seeds changed between looks.
+    /// Returns a table with the verdicts of each look, if seeds changed between looks.
     fn looks(&self) -> Option<Table> {
         looks::table(&self.looks, &self.claims)
     }
 
-    /// A table with a row for each run: means over the seeds, and published values. The small print gives the
-    /// thresholds of claims.
+    /// Returns a table with a row for each run: means over the seeds, and published values. The small print gives the
+    /// margins of claims (see [`Judgement::margin`]).
     pub fn table(&self) -> Table {
         let is_reported = |column: &str| self.rows.iter().any(|r| r.published.contains_key(column));
         let mut columns = vec![Column::text("run")];
@@ -276,8 +276,8 @@ impl Results {
         }
     }
 
-    /// A table of the claimed quantities for each run and seed, if values differ between seeds. If some seeds failed, a
-    /// mean says little.
+    /// Returns a table of the claimed quantities for each run and seed, if values differ between seeds. The table is
+    /// useful if some seeds failed, because a mean then says little.
     fn of_seeds(&self) -> Option<Table> {
         let seeds: BTreeSet<u64> = self
             .observations
@@ -328,7 +328,7 @@ impl Results {
         })
     }
 
-    /// The thresholds with which claims compare a quantity of a run. A claim without a verdict has none.
+    /// Returns the margins of the claims about a quantity of a run. A claim without a verdict has no margin.
     fn margins(&self, run: &str, quantity: &str) -> Vec<String> {
         let is_tested = |found: &&Judgement| {
             let (runs, quantities) = found.claim.test.names();
@@ -339,7 +339,7 @@ impl Results {
         found.filter_map(|found| found.margin.clone()).collect()
     }
 
-    /// The format of a quantity in the table.
+    /// Returns the format of a quantity in the table.
     fn shown(&self, quantity: &str) -> Observed {
         let measured = self
             .observations
@@ -352,21 +352,21 @@ impl Results {
         Observed::of_all(quantity, measured.chain(reported.copied()))
     }
 
-    /// The estimate of a quantity of a run over its seeds.
+    /// Estimates a quantity of a run over its seeds.
     fn estimate(&self, run: &str, quantity: &str) -> Option<Estimate> {
         let of_run = self.observations.iter().filter(|found| found.run == run);
         let values: Vec<f64> = of_run.filter_map(|found| found.get(quantity)).collect();
         Estimate::of(&values)
     }
 
-    /// The number of seeds of a run.
+    /// Returns the number of seeds of a run.
     fn seeds(&self, run: &str) -> usize {
         let of_run = self.observations.iter().filter(|found| found.run == run);
         of_run.filter(|found| found.seed.is_some()).count()
     }
 
-    /// The mean of a run over its seeds, with the deviation if there are several seeds. If only some seeds have the
-    /// quantity, states how many.
+    /// Returns the mean of a run over its seeds, with the standard deviation if there are several seeds. If only some
+    /// seeds have the quantity, states how many.
     fn mean(&self, run: &str, quantity: &str) -> String {
         let Some(found) = self.estimate(run, quantity) else {
             return "–".into();
@@ -383,19 +383,19 @@ impl Results {
         }
     }
 
-    /// The charts.
+    /// Returns the charts.
     pub fn charts(&self) -> Vec<Chart> {
         let chart = |spec: &ChartSpec| spec.chart(&self.rows, &self.observations);
         self.charts.iter().map(chart).collect()
     }
 
-    /// The charts, including the sweep's.
+    /// Returns the charts, including the sweep's.
     fn pictures(&self) -> Vec<Chart> {
         let of_sweep = self.tuning.iter().flat_map(Tuning::charts);
         self.charts().into_iter().chain(of_sweep).collect()
     }
 
-    /// The whole report.
+    /// Returns the whole report.
     pub fn report(&self) -> Report {
         let mut sections = Vec::new();
         if let Some(body) = self.incomplete() {
@@ -422,7 +422,7 @@ impl Results {
         }
     }
 
-    /// A description of the experiment, and notes on the runs.
+    /// Returns a description of the experiment, and notes on the runs.
     fn lead(&self) -> String {
         let notes = self.notes_of_runs.iter().map(|note| sentence(note));
         let notes = notes.collect::<String>();
@@ -431,7 +431,7 @@ impl Results {
         paragraphs.collect::<Vec<_>>().join("\n\n")
     }
 
-    /// Sections with the data, the configs and the command that repeats the experiment.
+    /// Returns sections with the data, the configs and the command that repeats the experiment.
     fn sections_of_data(&self) -> Vec<Section> {
         let mut sections = Vec::new();
         if !self.data.is_empty() {
@@ -491,7 +491,7 @@ pub(crate) fn sentence(text: &str) -> String {
     format!(" {}{}.", first.unwrap_or_default(), chars.as_str())
 }
 
-/// The columns of the table: the columns of the file, and the fields that a sweep has tuned.
+/// Returns the columns of the table: the columns of the experiment file, and the fields that a sweep has tuned.
 fn columns<C: ModelConfig>(experiment: &Experiment<C>) -> Vec<String> {
     let mut columns = experiment.columns.clone();
     if let Some(sweep) = experiment.sweep.as_ref().filter(|sweep| sweep.tuned) {
@@ -501,7 +501,7 @@ fn columns<C: ModelConfig>(experiment: &Experiment<C>) -> Vec<String> {
     columns
 }
 
-/// The fewest and the most seeds of a run.
+/// Returns the fewest and the most seeds of a run.
 fn seeds(observations: &[Observation]) -> (usize, usize) {
     let mut seeds: BTreeMap<&str, usize> = BTreeMap::new();
     for found in observations {

@@ -1,4 +1,4 @@
-//! An experiment from its file to its results.
+//! Runs an experiment, from its file to its results.
 
 use std::path::Path;
 
@@ -51,7 +51,8 @@ pub fn run_experiment<C: ModelConfig>(
 }
 
 impl<C: ModelConfig> Experiment<C> {
-    /// Trains `planned` for every seed. An experiment without training counts and measures instead.
+    /// Runs the sweep, if there is one. Then trains `planned` for every seed, at the best points of a tuned sweep. An
+    /// experiment without training counts and measures instead.
     ///
     /// # Errors
     ///
@@ -97,7 +98,7 @@ impl<C: ModelConfig> Experiment<C> {
         })
     }
 
-    /// The results of the `planned` runs, with a verdict on each claim. `all` also has the runs that were left out.
+    /// Returns the results of the `planned` runs, with a verdict on each claim. `all` also has the omitted runs.
     pub fn results(
         &self,
         all: &[PlannedRun<C>],
@@ -153,7 +154,7 @@ impl<C: ModelConfig> Experiment<C> {
         Ok(())
     }
 
-    /// Sweeps the runs of `planned`, without training them for the seeds of the experiment.
+    /// Sweeps the runs of `planned`, without training them with the seeds of the experiment.
     ///
     /// # Errors
     ///
@@ -165,7 +166,7 @@ impl<C: ModelConfig> Experiment<C> {
         options: &Options,
     ) -> Result<Outcome, Error> {
         options.backend.check_compiled()?;
-        // Another process of the same sweep prints the title.
+        // With `brief`, another process of the same sweep prints the title.
         if !options.brief {
             print(&format!("{}\n", self.title));
         }
@@ -179,12 +180,13 @@ impl<C: ModelConfig> Experiment<C> {
     }
 
     /// Deletes all runs of `planned`: the runs of the sweep and, if `claimed`, the runs with the seeds of the
-    /// experiment. Opens the data.
+    /// experiment. Also deletes the runs of the pool that started from their weights. Opens the data, because the names
+    /// of run directories depend on the data.
     ///
     /// # Errors
     ///
     /// Returns an error if the data or the tasks cannot be opened, the device is missing, or a run cannot be evaluated
-    /// on the tasks. Nothing is deleted then. Also returns an error if a run cannot be deleted.
+    /// on the tasks. In these cases, nothing is deleted. Also returns an error if a run cannot be deleted.
     pub fn forget(
         &self,
         planned: &[PlannedRun<C>],
@@ -209,7 +211,7 @@ impl<C: ModelConfig> Experiment<C> {
             check_all_tasks(&tasks, runs, &corpora, options)?;
             places.extend(Pool::open(options).runs(runs, seeds, &corpora));
         }
-        // Nothing is deleted if a run cannot be evaluated.
+        // Deletes only after all checks, so that nothing is deleted if a run cannot be evaluated.
         Pool::open(options).forget(&places)?;
         Ok(())
     }
@@ -218,7 +220,7 @@ impl<C: ModelConfig> Experiment<C> {
     fn train(&self, planned: &[PlannedRun<C>], options: &Options) -> Result<Outcome, Error> {
         let corpora = open_corpora(planned, options)?;
         let corpora: Vec<&Corpus> = corpora.iter().map(|corpus| &**corpus).collect();
-        // Runs that cannot be evaluated are neither trained nor deleted.
+        // If a run cannot be evaluated, no run is trained or deleted.
         let tasks = tasks::read(self.tasks.iter())?;
         check_all_tasks(&tasks, planned, &corpora, options)?;
         if options.force {
@@ -295,7 +297,8 @@ fn check_tasks<C: ModelConfig>(
     Ok(checked?)
 }
 
-/// The name of each run with a model, and all settings with the first seed.
+/// For each run that has a model, returns its name and all its settings as RON. The seed in the settings is the first
+/// one for which the run is trained.
 fn configs<C: ModelConfig>(planned: &[PlannedRun<C>], seeds: &[u64]) -> Vec<(String, String)> {
     let text = |run: &PlannedRun<C>| {
         let mut config = run.config.clone()?;

@@ -1,7 +1,8 @@
-//! The scales of an experiment. A file states the settings of all scales once, and the differences of each scale.
+//! The scales of an experiment. A file states the settings that all scales share once, and then the differences of each
+//! scale.
 //!
-//! The fields of a scale are put into the text of the experiment, which is then parsed. Errors name the line and column
-//! in the file, because the position of each part in the file is known.
+//! The fields of a scale are put into the text of the experiment, which is then parsed. Each part of this text keeps
+//! its position in the file, so errors name the line and column in the file.
 
 mod tree;
 
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_runs::{Error as RunError, did_you_mean, parse_ron};
+use residual_zoo_runs::{Error as RunError, budget, did_you_mean, parse_ron};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -18,7 +19,7 @@ use tree::{COMPOSITION, Fields, Value};
 
 /// The lists whose entries can have `scales`.
 const LISTS: [&str; 3] = ["runs", "charts", "claims"];
-/// Fields that hold the name of a run: a list, and a field of its entries.
+/// Fields that refer to runs or lines by name: the list, and the field of its entries.
 const REFERENCES: [(&str, &str); 4] = [
     ("runs", "after"),
     ("runs", "line"),
@@ -26,13 +27,13 @@ const REFERENCES: [(&str, &str); 4] = [
     ("claims", "test"),
 ];
 
-/// Suffixes of report names that do not stand for a scale: `--only` and sweeps use them.
+/// Names that no scale may have, because the report names of `--only` and of sweeps end with them.
 const TAKEN: [&str; 2] = ["only", "sweep"];
 
 /// A part of the file, and the problem with it.
 type Wrong<'a> = (&'a str, String);
 
-/// The file of an experiment with its scales.
+/// An experiment file with its scales.
 #[derive(Clone, Debug)]
 pub struct ExperimentFile<'a> {
     text: &'a str,
@@ -52,7 +53,8 @@ pub struct ExperimentText<'a> {
     parts: Vec<(usize, &'a str)>,
 }
 
-/// The fields that distinguish the file of an experiment from a run file. `runs` may be in the scales alone.
+/// The fields that distinguish an experiment file from a run file. One of them suffices, because `runs` can be inside
+/// the scales.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Own {
@@ -68,11 +70,12 @@ impl Own {
 }
 
 impl<'a> ExperimentFile<'a> {
-    /// Reads RON text. Errors name it by `path`.
+    /// Reads RON text. Errors name the text by `path`.
     ///
     /// # Errors
     ///
-    /// Returns [`RunError::Parse`] if the text is not RON, or if its `scales` are not fields.
+    /// Returns [`RunError::Parse`] if the text is not RON, if its `scales` are not fields, or if a scale has a reserved
+    /// name.
     pub fn new(text: &'a str, path: &Path) -> Result<Self, Error> {
         let mut file = Self {
             text,
@@ -81,15 +84,15 @@ impl<'a> ExperimentFile<'a> {
             scales: Vec::new(),
         };
         let Some(fields) = tree::parse(text) else {
-            // This error has the position of a wrong bracket or comma. Other errors are found when an experiment is
-            // parsed.
+            // The error of this parse has the position of a wrong bracket or comma. Other errors are found when an
+            // experiment is parsed.
             let _: IgnoredAny = parse_ron(text, path)?;
             return Ok(file);
         };
         if let Some(scales) = fields.get("scales") {
             let scales = scales.clone().fields();
             let scales = scales.map_err(|(part, problem)| {
-                // An empty list has no text of its own.
+                // An empty list has no text of its own, so the error points to the name of the field.
                 let name = fields.name_of("scales").filter(|_| part.is_empty());
                 file.error((name.unwrap_or(part), problem))
             })?;
@@ -128,12 +131,12 @@ impl<'a> ExperimentFile<'a> {
         parse_ron::<Fields>(text, Path::new("")).is_ok()
     }
 
-    /// The names of the scales, in order.
+    /// Returns the names of the scales, in order.
     pub fn scales(&self) -> &[&'a str] {
         &self.scales
     }
 
-    /// The text at `scale`; without `scale`, at the first scale of the file, if it has scales.
+    /// Returns the text at `scale`. Without `scale`, returns the text at the first scale, if the file has scales.
     ///
     /// # Errors
     ///
@@ -231,7 +234,7 @@ impl<'a> ExperimentFile<'a> {
         Ok(whole)
     }
 
-    /// Resolves the fields of an experiment or an entry at `scale`; `None` if the scale leaves them out.
+    /// Resolves the fields of an experiment or an entry at `scale`; `None` if the scale omits them.
     fn at_scale(
         &self,
         mut whole: Fields<'a>,
@@ -277,7 +280,7 @@ impl<'a> ExperimentFile<'a> {
 }
 
 impl<C: ModelConfig> Experiment<C> {
-    /// Reads RON text, at its first scale if it has scales. Errors name it by `path`.
+    /// Reads RON text, at its first scale if it has scales. Errors name the text by `path`.
     ///
     /// # Errors
     ///
@@ -288,7 +291,7 @@ impl<C: ModelConfig> Experiment<C> {
 }
 
 impl ExperimentText<'_> {
-    /// The text.
+    /// Returns the text.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -299,10 +302,15 @@ impl ExperimentText<'_> {
     ///
     /// Returns an error with the line and column of a mistake in the file.
     pub fn parse<C: ModelConfig>(&self) -> Result<Experiment<C>, Error> {
-        Ok(parse_ron(&self.text, &self.path).map_err(|error| self.in_file(error))?)
+        let parsed: Experiment<C> =
+            parse_ron(&self.text, &self.path).map_err(|error| self.in_file(error))?;
+        if let (Some(steps), Some(tokens)) = (budget::written(&self.text), parsed.train.tokens) {
+            budget::check((steps, tokens), None, &self.path)?;
+        }
+        Ok(parsed)
     }
 
-    /// Maps the position of an error in the text to its position in the file.
+    /// Maps the position of an error in the text to the position in the file.
     fn in_file(&self, mut error: RunError) -> RunError {
         if let RunError::Parse { line, column, .. } = &mut error {
             let lines = self.text.split_inclusive('\n').take(*line - 1);
@@ -320,8 +328,8 @@ impl ExperimentText<'_> {
     }
 }
 
-/// Adds the fields that all models share to a model: to its fields, or to the fields of each layer. Fields that the
-/// model has itself stay.
+/// Adds the fields that all models share to a model or, for a composition, to each layer. Fields that the model sets
+/// itself take precedence.
 fn share<'a>(shared: &Fields<'a>, model: &mut Value<'a>) {
     if let Value::Fields(fields) = model.open() {
         if fields.name == COMPOSITION.0 {
@@ -337,12 +345,12 @@ fn share<'a>(shared: &Fields<'a>, model: &mut Value<'a>) {
     }
 }
 
-/// The offset of `part` in `text`, of which it is a slice.
+/// Returns the byte offset of `part`, which is a slice of `text`.
 fn offset(text: &str, part: &str) -> usize {
     part.as_ptr().addr().saturating_sub(text.as_ptr().addr())
 }
 
-/// The line and column of the character at `offset`; both count from 1.
+/// Returns the line and column of the character at `offset`; both count from 1.
 fn place(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.rsplit('\n').next().unwrap_or_default();

@@ -9,7 +9,8 @@ use crate::check::in_list;
 use crate::quantity::is_curve;
 use crate::{Claim, Experiment, PlannedRun, Test, is_cost};
 
-/// Checks the names of runs, the fields that they set, and the numbers of claims.
+/// Checks the names and numbers of runs, the fields that runs set, the seeds of the sweep, the numbers of claims, and
+/// the data of the runs that a claim compares.
 ///
 /// # Errors
 ///
@@ -49,7 +50,8 @@ pub(crate) fn check<C: ModelConfig>(
     Ok(())
 }
 
-/// Checks that seeds belong to the experiment: runs set none, and the sweep has each seed once.
+/// Checks that runs set no seed, because seeds belong to the experiment. Also checks that the sweep has each seed only
+/// once.
 fn check_seeds<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
     const SEED: &str = "train.seed";
     for spec in &experiment.runs {
@@ -101,7 +103,8 @@ fn check_given<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Checks that bounds and tolerances are finite and in order.
+/// Checks that bounds and tolerances are finite, that lower bounds are not above upper ones, and that no tolerance is
+/// negative. Also checks that a claim that is not tested gives a reason.
 fn check_numbers(claim: &Claim) -> Result<(), ConfigError> {
     if matches!(&claim.test, Test::NotTested(why) if why.trim().is_empty()) {
         let problem = format!("\"{}\" is not tested, but gives no reason", claim.says);
@@ -131,7 +134,7 @@ fn check_numbers(claim: &Claim) -> Result<(), ConfigError> {
     }
 }
 
-/// Checks that losses are compared on the same validation text, in the same tokens.
+/// Checks that losses and accuracies are compared on the same validation text, in the same tokens.
 fn check_data<C>(claim: &Claim, planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
     let (names, quantities) = claim.test.names();
     let is_sooner = matches!(claim.test, Test::Sooner(_));
@@ -165,7 +168,7 @@ fn check_data<C>(claim: &Claim, planned: &[PlannedRun<C>]) -> Result<(), ConfigE
     Ok(())
 }
 
-/// The config that determines the validation tokens, if the source is a text.
+/// Returns the config that determines the validation tokens, if the source is a text.
 fn of_text(data: &DataConfig) -> Option<&DataConfig> {
     let is_text = !data.source.paths().is_empty()
         || matches!(data.source, Source::TinyShakespeare | Source::Synthetic(_));

@@ -3,13 +3,13 @@
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::statistics::Statistics;
 
-/// The quantile of Student's t distribution at the probability `share`; infinite for 0 degrees of freedom.
+/// Returns the quantile of Student's t distribution at the probability `share`; infinite for 0 degrees of freedom.
 fn quantile(share: f64, degrees: usize) -> f64 {
     let distribution = StudentsT::new(0.0, 1.0, degrees as f64);
     distribution.map_or(f64::INFINITY, |t| t.inverse_cdf(share))
 }
 
-/// The two-sided 95 % point of Student's t distribution; infinite for 0 degrees of freedom.
+/// Returns the two-sided 95 % point of Student's t distribution; infinite for 0 degrees of freedom.
 fn t(degrees: usize) -> f64 {
     quantile(0.975, degrees)
 }
@@ -47,7 +47,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Estimates the mean of independent draws; `None` without values, or if one is not finite.
+    /// Estimates the mean of independent draws; `None` without values, or if a value is not finite.
     pub fn of(values: &[f64]) -> Option<Self> {
         let count = values.len();
         if count == 0 || values.iter().any(|value| !value.is_finite()) {
@@ -71,8 +71,8 @@ impl Estimate {
         })
     }
 
-    /// The two-sided p-value of the hypothesis that the mean is `expected`: the probability of a distance at least this
-    /// large by chance. `None` for one value.
+    /// Returns the two-sided p-value of the hypothesis that the mean is `expected`: the probability of a distance at
+    /// least this large by chance. `None` for one value.
     pub fn p(&self, expected: f64) -> Option<f64> {
         let distance = (self.mean - expected).abs();
         let degrees = self.count.checked_sub(1).filter(|degrees| *degrees > 0)?;
@@ -84,8 +84,8 @@ impl Estimate {
         Some(2.0 * distribution.sf(t))
     }
 
-    /// The smallest mean that a two-sided test at 5 % tells from zero in 80 % of cases, for this number of values and
-    /// this spread. Infinite for one value.
+    /// Returns the smallest mean that a two-sided test at 5 % distinguishes from zero in 80 % of cases. Assumes the
+    /// number and the spread of these values. Infinite for one value.
     pub fn detectable(&self) -> f64 {
         let degrees = match self.count {
             0 | 1 => return f64::INFINITY,
@@ -101,7 +101,7 @@ impl Estimate {
     }
 }
 
-/// The estimates of both coordinates of points.
+/// Returns the estimates of both coordinates of points.
 pub(crate) fn estimates(points: &[(f64, f64)]) -> Option<[Estimate; 2]> {
     let of = |at: fn(&(f64, f64)) -> f64| Estimate::of(&points.iter().map(at).collect::<Vec<_>>());
     Some([of(|point| point.0)?, of(|point| point.1)?])
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn student_s_t_is_that_of_the_tables() {
-        // Degrees of freedom and two-sided 95 % points of a textbook.
+        // Degrees of freedom and two-sided 95 % points from a textbook.
         for (degrees, printed) in [
             (1, 12.706),
             (2, 4.303),

@@ -1,4 +1,4 @@
-//! Sweeps: the values to try for some fields, and the rule for giving runs up early.
+//! Sweeps: the values to try for some fields, and the rule by which bad points are given up early.
 
 mod parse;
 #[cfg(test)]
@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::not_empty;
 
-/// A sweep trains every run of an experiment at every point. The best point of a run has the lowest mean validation
-/// loss over the seeds.
+/// A sweep trains every run of an experiment at every point, a combination of field values. The best point of a run has
+/// the lowest mean validation loss over the seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
     /// The fields that vary. Every combination of their values is a point. All fields with random values are drawn
-    /// together and count as one.
+    /// together and count as one field.
     pub over: Vec<Swept>,
     /// The seeds. Every point is trained with each seed.
     #[serde(default = "one_seed")]
@@ -31,7 +31,7 @@ pub struct Sweep {
     #[serde(default)]
     pub halving: Option<Halving>,
     /// Whether each run is then trained at its best point, for the seeds of the experiment. Claims, charts and tables
-    /// are about these runs. The seeds of the sweep must differ from these seeds.
+    /// are about these runs. The seeds of the sweep must differ from the experiment's seeds.
     #[serde(default)]
     pub tuned: bool,
 }
@@ -58,10 +58,10 @@ pub enum Values {
     /// `count` values at equal distances, from one end to the other. The ends are exact.
     Linear(Range),
     /// `count` values at equal ratios, from one end to the other. The ends are exact; values between them are rounded
-    /// to three digits, or to as many as keep them apart.
+    /// to three digits, or to more digits if needed to keep them apart.
     Log(Range),
-    /// `count` values drawn at random, uniformly in their logarithm. They are rounded to three digits, or to as many as
-    /// keep them apart and between the ends.
+    /// `count` values drawn at random, uniformly in their logarithm. The values are rounded to three digits, or to more
+    /// digits if needed to keep them apart and between the ends.
     LogUniform(Range),
 }
 
@@ -106,7 +106,8 @@ impl fmt::Display for Value {
 pub struct Halving {
     /// The number of rungs. The last one trains to the end.
     pub rungs: usize,
-    /// The share of the points that continues after a rung. It is also the length of a rung relative to the next one.
+    /// The share of the points that continues after a rung. Each rung ends after about this share of the steps at which
+    /// the next rung ends.
     pub keep: f64,
 }
 
@@ -120,8 +121,8 @@ impl Default for Halving {
 }
 
 impl Halving {
-    /// The shares of the steps that the rungs train. Of two rungs that would end at the same validation in all of these
-    /// runs, leaves out the shorter one.
+    /// Returns the share of the steps at which each rung ends. If two rungs would end at the same validation in all of
+    /// these runs, omits the shorter rung.
     pub(crate) fn shares(self, runs: &[&TrainConfig]) -> Vec<f64> {
         let before_last = (0..self.rungs).rev();
         let mut shares: Vec<f64> = before_last.map(|i| self.keep.powi(i as i32)).collect();
@@ -135,13 +136,13 @@ impl Halving {
         shares
     }
 
-    /// Number of points, of `count`, that continue.
+    /// Returns how many of `count` points continue.
     pub(crate) fn survivors(self, count: usize) -> usize {
         ((self.keep * count as f64).ceil() as usize).clamp(1, count.max(1))
     }
 }
 
-/// The step of the first validation at or after the first `share` of a run.
+/// Returns the step of the first validation at or after the first `share` of a run.
 pub(crate) fn until(train: &TrainConfig, share: f64) -> usize {
     let steps = (share * train.steps as f64).ceil() as usize;
     let until = steps.div_ceil(train.validate_every) * train.validate_every;
@@ -152,7 +153,7 @@ pub(crate) fn until(train: &TrainConfig, share: f64) -> usize {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Point(pub(crate) Vec<Value>);
 
-/// The name that errors use for the list of swept fields. A program replaces it by its own option.
+/// The name that errors use for the list of swept fields. A program replaces this name with its own option.
 pub const OVER: &str = "sweep.over";
 
 /// Maximum number of rungs of successive halving.
@@ -228,7 +229,7 @@ impl Sweep {
         }
     }
 
-    /// Whether the assignment `PATH=VALUE` sets a field that varies, or a part of it.
+    /// Whether the assignment `PATH=VALUE` sets a swept field, a part of it, or a field that contains it.
     pub fn varies(&self, assignment: &str) -> bool {
         let path = names_of(assignment);
         let paths = self.over.iter().flat_map(|swept| swept.field.split(','));
@@ -236,8 +237,9 @@ impl Sweep {
         paths.any(|swept| path.starts_with(&swept) || swept.starts_with(&path))
     }
 
-    /// For each field, the index of the field that it follows: a point takes the values of both at the same position.
-    /// Drawn fields follow the first drawn field, because they are drawn together. Every other field follows itself.
+    /// Returns, for each field, the index of the field that it follows: a point takes the values of both at the same
+    /// position. Drawn fields follow the first drawn field, because they are drawn together. Every other field follows
+    /// itself.
     fn leaders(&self) -> Vec<usize> {
         let is_drawn = |swept: &Swept| matches!(swept.values, Values::LogUniform(_));
         let first = self.over.iter().position(is_drawn).unwrap_or(0);
@@ -245,7 +247,7 @@ impl Sweep {
         self.over.iter().enumerate().map(leader).collect()
     }
 
-    /// The number of points.
+    /// Returns the number of points.
     fn count(&self) -> usize {
         let leaders = self.leaders();
         let leading = self
@@ -257,7 +259,7 @@ impl Sweep {
         counts.fold(1, usize::saturating_mul)
     }
 
-    /// All points. The last field varies fastest.
+    /// Returns all points. The last field varies fastest.
     pub(crate) fn points(&self) -> Vec<Point> {
         let mut rng = StdRng::seed_from_u64(DRAWS);
         let lists = self.over.iter().map(|swept| swept.values.list(&mut rng));
@@ -283,7 +285,7 @@ impl Sweep {
         (0..self.count()).map(point).collect()
     }
 
-    /// The assignments of a point, as [`RunConfig::set`](residual_zoo_runs::RunConfig::set) takes them.
+    /// Returns the assignments of a point, as [`RunConfig::set`](residual_zoo_runs::RunConfig::set) takes them.
     pub(crate) fn set(&self, point: &Point) -> Vec<String> {
         let fields = self.over.iter().zip(&point.0);
         let assign = |(swept, value): (&Swept, &Value)| {
@@ -302,7 +304,7 @@ impl Sweep {
         format!("{}; seeds {}", over.join("; "), seeds.join(", "))
     }
 
-    /// A point as tables name it: `learning rate 0.003, batch 8`.
+    /// Names a point as in tables: `learning rate 0.003, batch 8`.
     pub(crate) fn describe(&self, point: &Point) -> String {
         let fields = self.over.iter().zip(&point.0);
         let named = fields.map(|(swept, value)| format!("{} {value}", swept.name()));
@@ -311,7 +313,7 @@ impl Sweep {
 }
 
 impl Swept {
-    /// The name of the field in tables and charts: the end of its path.
+    /// Returns the name of the field in tables and charts: the end of its path.
     pub(crate) fn name(&self) -> String {
         let first = self.field.split(',').next().unwrap_or_default();
         let end = first.rsplit('.').next().unwrap_or_default();
@@ -473,7 +475,7 @@ impl Values {
 const ALL_DIGITS: usize = 17;
 
 impl Range {
-    /// The value at a share of the range on a logarithmic scale.
+    /// Returns the value at a share of the range on a logarithmic scale.
     fn log(&self, share: f64) -> f64 {
         let ratio = self.to / self.from;
         match ratio.is_finite() {
@@ -482,7 +484,7 @@ impl Range {
         }
     }
 
-    /// The value at a share of the range on a linear scale.
+    /// Returns the value at a share of the range on a linear scale.
     fn linear(&self, share: f64) -> f64 {
         let distance = self.to - self.from;
         match distance.is_finite() {
@@ -491,9 +493,9 @@ impl Range {
         }
     }
 
-    /// The ends, and values `at` equal shares between them. All values between the ends have the same number of digits,
-    /// at least `digits`. It is the smallest number with which rounding moves no value by more than a twentieth of the
-    /// distance to its nearest neighbour.
+    /// Returns the ends, and values `at` equal shares between them. All values between the ends have the same number of
+    /// digits, at least `digits`. This number is the smallest with which rounding moves no value by more than a
+    /// twentieth of the distance to its nearest neighbour.
     fn spread(&self, digits: usize, at: impl Fn(f64) -> f64) -> Vec<f64> {
         let last = self.count - 1;
         let exact = |i: usize| match i {

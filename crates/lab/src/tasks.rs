@@ -17,7 +17,7 @@ use crate::{Error, Options};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskSpec {
-    /// The name in quantities.
+    /// The name of the task, with which its quantities begin.
     pub name: String,
     /// The format of the documents: `lambada`, `hellaswag`, `piqa`, `arc`, `winogrande`, `wikitext` or `text`.
     pub kind: String,
@@ -32,7 +32,7 @@ impl TaskSpec {
         known.map(|(_, kind)| *kind)
     }
 
-    /// The quantities of the task.
+    /// Returns the quantities of the task.
     pub fn quantities(&self) -> Vec<String> {
         let metrics = self.kind().map_or(&[][..], Kind::metrics);
         let quantity = |metric: &&str| format!("{} {metric}", self.name);
@@ -83,7 +83,7 @@ pub(crate) enum Unevaluated {
     Failed(Error),
 }
 
-/// The metrics of the run in `directory` on `tasks`, by quantity. Earlier scores are reused.
+/// Returns the metrics of the run in `directory` on `tasks`, by quantity. Earlier scores are reused.
 pub(crate) fn metrics<C: ModelConfig>(
     directory: &Path,
     tasks: &[Task],
@@ -94,7 +94,7 @@ pub(crate) fn metrics<C: ModelConfig>(
         true => Unevaluated::Stopped,
         false => failed(error.into()),
     })?;
-    // Results lie beside the pool, because a run directory holds only files of training.
+    // Results are stored beside the pool, because a run directory holds only the files of training.
     let name = directory.file_name().unwrap_or_default();
     let evaluation = Evaluation {
         directory: options.directory.with_file_name("evaluations").join(name),

@@ -1,4 +1,4 @@
-//! Training of an experiment's untrained runs, and their observation.
+//! Trains the untrained runs of an experiment, and observes all runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -34,10 +34,10 @@ use crate::tasks::{Unevaluated, metrics};
 use crate::{After, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool};
 
 /// Trains every run for every seed up to `goal`, and observes it. All runs of one seed come before the next seed. A run
-/// that is already in the pool, or in the file of finished runs, is not trained again. A stopped run continues. Runs
-/// that another process trains come last.
+/// that is already in the pool or in the results file is not trained again. A stopped run continues. Runs that another
+/// process trains come last.
 ///
-/// `corpora` holds the data of each run. A run that fails is listed as missing; the others are still trained.
+/// `corpora` holds the data of each run. A run that fails is listed as missing; the other runs are still trained.
 pub(crate) fn train_runs<C: ModelConfig>(
     planned: &[PlannedRun<C>],
     seeds: &[u64],
@@ -106,7 +106,7 @@ fn wait<C: ModelConfig>(busy: &[Turn<C>], options: &Options) {
 
 /// The reason why a run is not observed yet.
 enum Pending {
-    /// Another process is training the run, or the run from whose weights it starts.
+    /// Another process is training or evaluating the run, or the run from whose weights it starts.
     Busy,
     /// The run diverged, failed, was stopped, or lacks something that it needs.
     Missing { why: String, diverged: bool },
@@ -125,7 +125,7 @@ impl From<&str> for Pending {
     }
 }
 
-/// All runs for all seeds, in the order of [`train_runs`].
+/// Returns all runs for all seeds, in the order of [`train_runs`].
 fn turns<'a, C: ModelConfig>(
     planned: &'a [PlannedRun<C>],
     seeds: &[u64],
@@ -186,9 +186,10 @@ struct Turn<'a, C> {
     corpus: &'a Corpus,
     /// The place in the pool; `None` without a model.
     place: Option<Place>,
-    /// The goal of the training.
+    /// The results that the run must provide.
     goal: Goal<'a>,
-    /// The results in the file of finished runs at this path, unless the run is in the pool or its weights are needed.
+    /// The path of the results file, and the run's results in it. `None` without such results, or if the run is in the
+    /// pool, or if its weights are needed.
     finished: Option<(&'a Path, &'a FinishedRun)>,
     /// The number of the turn, counted from 1, and the number of all turns.
     number: (usize, usize),
@@ -197,29 +198,29 @@ struct Turn<'a, C> {
 }
 
 impl<C: ModelConfig> Turn<'_, C> {
-    /// The name and the seed.
+    /// Returns the name and the seed.
     fn id(&self) -> (&str, u64) {
         (&self.run.name, self.seed)
     }
 
-    /// The name and seed, for the user.
+    /// Returns the name and seed, for the user.
     fn name(&self) -> String {
         format!("{}, seed {}", self.run.name, self.seed)
     }
 
-    /// Training FLOPs of the run, including finished steps.
+    /// Returns the training FLOPs of the run, including finished steps.
     fn work(&self) -> f64 {
         let config = self.run.config.as_ref();
         config.map_or(0.0, |config| training_flops(config, self.corpus))
     }
 
-    /// The step at which training stops; `None` for the last step.
+    /// Returns the step at which training stops; `None` for the last step.
     fn until(&self) -> Option<usize> {
         let train = &self.run.config.as_ref()?.train;
         Some(until(train, self.goal.share())).filter(|until| *until < train.steps)
     }
 
-    /// The key in files of finished runs; `None` without a model.
+    /// Returns the key of the run in results files; `None` without a model.
     fn key(&self) -> Option<Key> {
         Some((self.place.as_ref()?.name(), self.until()))
     }
@@ -313,7 +314,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         Ok(observed)
     }
 
-    /// Observes the run from its results in the file of finished runs at `path`.
+    /// Observes the run from its results in the results file at `path`.
     fn know(
         &self,
         (path, finished): (&Path, &FinishedRun),
@@ -367,7 +368,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         })
     }
 
-    /// The observation of the run from whose weights this one starts, if there is one.
+    /// Returns the observation of the run from whose weights this one starts, if there is one.
     fn parent<'a>(
         &self,
         found: &'a BTreeMap<usize, Observation>,
@@ -387,7 +388,8 @@ impl<C: ModelConfig> Turn<'_, C> {
         Ok(parents.first().copied())
     }
 
-    /// Trains the run, and prints `line` when training starts. `None` if the user stopped it before its first step.
+    /// Trains the run, and prints `line` when training starts. Returns `None` if the user stopped the run before its
+    /// first step.
     fn train(
         &self,
         place: &Place,
@@ -436,7 +438,7 @@ impl<C: ModelConfig> Turn<'_, C> {
             }
             train(kind, gpu, config, self.corpus, &run_options)
         };
-        // Backends panic if memory is short; the other runs may fit.
+        // Backends panic if memory runs out; the other runs may still fit.
         match caught(train) {
             Ok(Ok(summary)) => Ok(Some(match self.until() {
                 Some(until) => summary.up_to(until),
@@ -446,7 +448,7 @@ impl<C: ModelConfig> Turn<'_, C> {
             Ok(Err(DriveError::Run(RunError::Locked { .. }))) => Err(Pending::Busy),
             Ok(Err(DriveError::Run(error @ RunError::NotFinite { .. }))) => {
                 let diverged = describe_divergence(&error);
-                // A repetition would diverge again.
+                // Records the divergence, because a repetition would diverge again.
                 let keep = Measured {
                     diverged: Some(diverged.clone()),
                     ..Measured::default()
@@ -500,7 +502,7 @@ impl<C: ModelConfig> Turn<'_, C> {
 const OF_POOL: &str = "delete that run to train it again, train all again with `--force`, or choose another place with \
                        `--runs DIR`";
 
-/// The text of an error, with the remedies that experiments and sweeps offer.
+/// Returns the text of an error, with the remedies that experiments and sweeps offer.
 fn of_pool(error: impl Into<Error>) -> String {
     let mut error = error.into();
     let (remedy, place) = error.of_run().map(RunError::remedies).unwrap_or_default();
@@ -525,7 +527,7 @@ struct Measured {
     diverged: Option<String>,
 }
 
-/// Whether the run in this place has been trained and measured.
+/// Whether the run in this place has been trained and measured, or has diverged.
 fn is_trained(place: &Place) -> bool {
     place.directory.join(MEASURED).exists()
 }
@@ -545,7 +547,8 @@ fn write_measured(directory: &Path, measured: &Measured) -> Result<(), RunError>
     disk::replace_shared(&path, text.as_bytes())
 }
 
-/// The measurements of a run: stored ones, or new ones if it was trained in this process (`is_new`).
+/// Returns the stored measurements of a run. If there are none, stores and returns new measurements, which have the
+/// peak memory only if the run was trained in this process (`is_new`).
 fn measure(directory: &Path, memory: PeakMemory, is_new: bool) -> Result<Measured, RunError> {
     let mut kept = measured(directory);
     if !is_new && kept.is_none() {

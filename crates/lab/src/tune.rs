@@ -1,4 +1,4 @@
-//! Sweeps, and the best point of every run.
+//! Runs sweeps, and finds the best point of every run.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,21 +25,21 @@ pub struct Tuning {
     pub runs: Vec<SweptRun>,
 }
 
-/// The points of a run.
+/// A swept run and its points.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SweptRun {
     /// The name.
     pub run: String,
     /// Every point, in the order of the sweep.
     pub tried: Vec<TriedPoint>,
-    /// The index of the point with the lowest mean validation loss; `None` if every point diverged, one could not be
-    /// trained, or the sweep was stopped.
+    /// The index of the point with the lowest mean validation loss; `None` if every point diverged, if a point could
+    /// not be trained, or if the sweep was stopped.
     pub best: Option<usize>,
     /// The reason why a point could not be trained, other than divergence. If it is set, there is no best point.
     pub broken: Option<String>,
 }
 
-/// A point of a sweep, trained for every seed.
+/// A point of a sweep, trained with every seed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TriedPoint {
     /// The values of the fields.
@@ -50,7 +50,8 @@ pub struct TriedPoint {
     pub share: f64,
     /// The training tokens per seed.
     pub tokens: f64,
-    /// The directory of each seed of the sweep in the pool; `None` if the seed failed.
+    /// The directory of each seed of the sweep in the pool; `None` if the seed failed, or if its results come from a
+    /// file.
     #[serde(skip)]
     pub directories: Vec<Option<PathBuf>>,
     /// The validation loss of each seed of the sweep, in nats per token; `None` if the seed failed.
@@ -60,7 +61,7 @@ pub struct TriedPoint {
 }
 
 impl TriedPoint {
-    /// The mean validation loss and its spread over the seeds; `None` if a seed failed.
+    /// Returns the mean validation loss and its spread over the seeds; `None` if a seed failed.
     pub fn loss(&self) -> Option<Estimate> {
         match self.failed {
             None => Estimate::of(&self.losses.iter().copied().flatten().collect::<Vec<_>>()),
@@ -74,7 +75,7 @@ impl TriedPoint {
 }
 
 impl SweptRun {
-    /// The reason why there is no best point.
+    /// Returns the reason why there is no best point.
     pub fn failure(&self) -> String {
         match &self.broken {
             Some(why) => format!("a point could not be trained: {why}"),
@@ -82,14 +83,14 @@ impl SweptRun {
         }
     }
 
-    /// The best point.
+    /// Returns the best point.
     pub fn best(&self) -> Option<&TriedPoint> {
         self.tried.get(self.best?)
     }
 }
 
 impl Tuning {
-    /// A sentence for each run whose best value of a field is at an end of the range.
+    /// Returns a sentence for each run whose best value of a field is at an end of the range.
     pub fn edges(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for run in &self.runs {
@@ -110,7 +111,7 @@ impl Tuning {
         warnings
     }
 
-    /// The best point of each run, such as `GPT-2: learning rate 0.003`.
+    /// Returns the best point of each run, such as `GPT-2: learning rate 0.003`.
     pub fn bests(&self) -> Vec<String> {
         let best = |run: &SweptRun| match run.best() {
             Some(best) => format!(
@@ -123,8 +124,8 @@ impl Tuning {
         self.runs.iter().map(best).collect()
     }
 
-    /// The name of the run and the values at each point, keyed by the name of the point. A tuned run has the values of
-    /// its best point.
+    /// Returns the name of the run and the values at each point, keyed by the name of the point. A tuned run has the
+    /// values of its best point.
     pub(crate) fn values(&self) -> BTreeMap<String, (&str, &[Value])> {
         let mut values = BTreeMap::new();
         for run in &self.runs {
@@ -139,18 +140,18 @@ impl Tuning {
         values
     }
 
-    /// The training tokens of all points and seeds.
+    /// Returns the training tokens of all points and seeds.
     pub fn tokens(&self) -> f64 {
         let of_seeds = self.sweep.seeds.len() as f64;
         self.points().map(|tried| tried.tokens * of_seeds).sum()
     }
 
-    /// The points of all runs.
+    /// Returns the points of all runs.
     pub(crate) fn points(&self) -> impl Iterator<Item = &TriedPoint> {
         self.runs.iter().flat_map(|run| &run.tried)
     }
 
-    /// The runs of `planned` with a best point, at that point, for all seeds.
+    /// Returns each run of `planned` that has a best point, set to that point, for all seeds.
     fn bests_of<C: ModelConfig>(
         &self,
         planned: &[PlannedRun<C>],
@@ -179,7 +180,7 @@ impl Tuning {
             match swept.best() {
                 Some(best) => {
                     let mut run = run.clone().set(&best.set, OVER)?;
-                    // Charts and tables can show the best point.
+                    // Adds the values of the best point, so that charts and tables can show them.
                     for (swept, value) in self.sweep.over.iter().zip(&best.values) {
                         if let Value::Number(value) = value {
                             run.values.insert(swept.name(), *value);
@@ -243,7 +244,7 @@ impl Sweep {
         let runs = candidates.iter().map(|candidate| candidate.planned.clone());
         let runs: Vec<PlannedRun<C>> = runs.collect();
         let corpora = open_corpora(&runs, options)?;
-        // A map by run and point, because fewer and fewer candidates are left.
+        // A map by run and point, because later rungs have fewer candidates.
         let at = candidates.iter().map(|candidate| candidate.at);
         let corpora: BTreeMap<(usize, usize), &Corpus> =
             at.zip(corpora.iter().map(|corpus| &**corpus)).collect();
@@ -254,7 +255,7 @@ impl Sweep {
         };
         if options.force {
             options.backend.check_device(options.gpu)?;
-            // Also deletes the runs that start from these.
+            // Also deletes the runs that start from the weights of these runs.
             let pool = Pool::open(options);
             pool.forget(&pool.runs(&runs, &self.seeds, &data))?;
         }
@@ -286,7 +287,7 @@ impl Sweep {
                 for candidate in &candidates {
                     tuning.record(candidate, *share, &outcome);
                 }
-                // A later rung replaces an earlier one.
+                // The observation of a later rung replaces the observation of an earlier one.
                 for mut found in outcome.observations {
                     found.rows = Vec::new();
                     let is_same =
@@ -307,7 +308,8 @@ impl Sweep {
         Ok((tuning, whole))
     }
 
-    /// The shares of the steps that the rungs train.
+    /// Returns the share of the steps at which each rung ends (see [`Halving`](crate::sweep::Halving)). Without
+    /// halving, the only rung ends at the last step.
     fn rungs<C>(&self, runs: &[PlannedRun<C>]) -> Vec<f64> {
         let trains = runs.iter().filter_map(|run| run.config.as_ref());
         let trains: Vec<_> = trains.map(|config| &config.train).collect();
@@ -353,7 +355,7 @@ impl Sweep {
         Ok(candidates.map(|candidate| candidate.planned).collect())
     }
 
-    /// Every run at every point.
+    /// Returns every run at every point.
     fn candidates<C: ModelConfig>(
         &self,
         planned: &[PlannedRun<C>],
@@ -375,7 +377,7 @@ impl Sweep {
         Ok(candidates)
     }
 
-    /// All points of all runs, before training.
+    /// Returns all points of all runs, before training.
     fn untrained<C>(&self, planned: &[PlannedRun<C>], points: &[Point]) -> Tuning {
         let untried = |point: &Point| TriedPoint {
             values: point.0.clone(),
@@ -398,7 +400,7 @@ impl Sweep {
         }
     }
 
-    /// The better candidates of each run, in order.
+    /// Returns the candidates of each run that continue to the next rung, in order.
     fn survivors<C>(&self, candidates: Vec<Candidate<C>>, tuning: &Tuning) -> Vec<Candidate<C>> {
         let Some(halving) = self.halving else {
             return candidates;
@@ -420,7 +422,7 @@ impl Sweep {
     }
 }
 
-/// The sum of the training FLOPs of all runs, each at its first point.
+/// Returns the sum of the training FLOPs of all runs, each at its first point.
 fn work_of_first_points<C: ModelConfig>(
     candidates: &[Candidate<C>],
     corpora: &BTreeMap<(usize, usize), &Corpus>,
@@ -434,7 +436,7 @@ fn work_of_first_points<C: ModelConfig>(
 }
 
 impl Tuning {
-    /// Chooses the best point of every run among those that were trained to the end.
+    /// Chooses the best point of every run among the points that were trained to the end.
     fn choose(&mut self) {
         for run in &mut self.runs {
             let whole = run.tried.iter().enumerate();
@@ -455,7 +457,8 @@ impl Tuning {
             self.runs[run].broken = Some(broken.to_string());
         }
         let loss = |found: &Observation| found.get("valid_loss").unwrap_or(f64::INFINITY);
-        // A run with trained initial weights starts at a low loss, which may rise a little on new data.
+        // A run with trained initial weights starts at a low loss, which may rise a little on new data. Such a rise is
+        // not a divergence.
         let is_new = candidate.planned.after.is_none();
         let rose = |found: &&Observation| {
             let first = found.get("first_valid_loss").filter(|_| is_new);

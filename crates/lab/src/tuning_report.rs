@@ -12,13 +12,13 @@ use crate::tune::{SweptRun, TriedPoint, Tuning};
 const LOSS: &str = "valid_loss";
 
 impl Tuning {
-    /// The table and the charts.
+    /// Returns the table and the charts.
     pub(crate) fn sections(&self) -> Vec<Section> {
         let charts = self.charts().into_iter().map(Section::Chart);
         charts.chain([Section::Table(self.table())]).collect()
     }
 
-    /// A table with a row for each point of each run, the best first.
+    /// Returns a table with a row for each point of each run, the best first.
     pub fn table(&self) -> Table {
         let mut columns = vec![Column::text("run")];
         columns.extend(
@@ -108,15 +108,16 @@ impl Tuning {
         order.into_iter().map(row).collect()
     }
 
-    /// A chart of the validation loss over each field with numbers. Each value of a field shows the best point that has
-    /// it.
+    /// Returns charts of the validation loss, one over each field with numbers. At each value of the field, a chart
+    /// shows the best point with this value.
     pub fn charts(&self) -> Vec<Chart> {
         let fields = self.sweep.over.iter().enumerate();
         let charts = fields.map(|(i, swept)| self.chart(i, swept));
         charts.filter(|chart| !chart.series.is_empty()).collect()
     }
 
-    /// A horizontal line at the loss of the best point of each run, labelled with that point's value of the field.
+    /// Returns a horizontal line at the loss of the best point of each run, labelled with that point's value of the
+    /// field.
     fn best_lines(&self, field: usize) -> Vec<Reference> {
         let line = |run: &SweptRun| {
             let best = run.best()?;
@@ -129,8 +130,9 @@ impl Tuning {
         self.runs.iter().filter_map(line).collect()
     }
 
-    /// Returns a CSV with a line for each run, point and seed. It has the values, the directory, the share of the steps
-    /// that was trained, the training tokens, and the validation loss or the reason why there is none.
+    /// Returns a CSV with a line for each run, point and seed. A line has the values, the directory, the trained share
+    /// of the steps and the training tokens. Each line also says whether the point is the best of its run, and has the
+    /// validation loss or the reason why the loss is missing.
     pub fn to_csv(&self) -> String {
         let fields: Vec<String> = self
             .sweep
@@ -243,7 +245,7 @@ impl Tuning {
     }
 }
 
-/// The loss of a point as text.
+/// Returns the loss of a point as text.
 fn loss(tried: &TriedPoint) -> String {
     let of = Observed::of(LOSS);
     tried.loss().map_or("–".into(), |loss| {

@@ -6,29 +6,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::Laurel;
 
-/// RW, residual weights: the parametrisation of α and β of a [`Laurel`] (section 2.1).
+/// RW, residual weights: the parametrisation of α and β in a [`Laurel`] (section 2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Weights {
     /// α = β = 1, without parameters.
     #[default]
     One,
-    /// (α, β) is the softmax of two parameters, so α + β = 1. Both are initially ½, which halves the stream in each
-    /// connection.
+    /// (α, β) is the softmax of two parameters, so α + β = 1. By default, α and β are initially ½, which halves the
+    /// stream in each connection.
     Softmax,
-    /// (α, β) is twice the softmax of two parameters, so α + β = 2. A new connection is the plain one.
+    /// (α, β) is twice the softmax of two parameters, so α + β = 2. By default, a new connection is the plain one.
     DoubleSoftmax,
     /// α is the sigmoid of one parameter, and β = 1 − α.
     Sigmoid,
     /// α and β are the sigmoids of two parameters.
     TwoSigmoids,
-    /// α and β are two unbounded parameters, for ablations. The paper finds that they must not grow unbounded.
+    /// α and β are two unbounded parameters, for ablations. The paper finds that α and β must not grow without bound.
     Raw,
 }
 
 /// The correction of a [`Laurel`], which is added to x_i before the multiplication by β: LR and PA.
 ///
-/// x_i, x_{i-1}, … are the outputs of connections, not of f, and are not normalised. j runs from 0 to k − 1, so sums
-/// include x_i. No stream precedes x_0; near the input, the terms of missing streams are omitted.
+/// A `[D, r]`, B `[r, D]` and γ `[k]` are parameters, and D is the width of the stream. x_i, x_{i-1}, … are the outputs
+/// of connections, not of f, and are not normalised. j runs from 0 to k − 1, so sums include x_i. No stream precedes
+/// x_0; near the input, the terms of missing streams are omitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Augmentation {
@@ -40,7 +41,7 @@ pub enum Augmentation {
         /// The rank r.
         rank: usize,
     },
-    /// PA, previous activations: Σ_j γ_j x_{i-j} (eq. 4, h the identity). k parameters.
+    /// PA, previous activations: Σ_j γ_j x_{i-j} (eq. 4, where h is the identity). k parameters.
     PreviousActivations {
         /// Number of streams, including x_i.
         k: usize,
@@ -81,7 +82,7 @@ impl Weights {
 }
 
 impl Augmentation {
-    /// Number of streams read, including x_i.
+    /// Returns the number of streams that the correction reads, including x_i.
     pub fn k(self) -> usize {
         match self {
             Self::Identity | Self::LowRank { .. } => 1,
@@ -91,7 +92,7 @@ impl Augmentation {
         }
     }
 
-    /// Number of low-rank products and their rank, or `None` if there are none.
+    /// Returns the number of low-rank products and their rank; `None` without such products.
     pub fn low_rank(self) -> Option<(usize, usize)> {
         match self {
             Self::Identity | Self::PreviousActivations { .. } => None,
@@ -123,21 +124,21 @@ pub enum LowRankInit {
 pub struct LaurelConfig {
     /// The parametrisation of α and β.
     pub weights: Weights,
-    /// Whether each of the D dimensions of the stream has its own α and β (end of section 2.4), with D times the
-    /// parameters.
+    /// Whether each of the D dimensions of the stream has its own α and β (end of section 2.4). This multiplies the
+    /// number of their parameters by D.
     pub per_dimension: bool,
     /// The correction.
     pub augmentation: Augmentation,
     /// The initial A.
     pub init: LowRankInit,
-    /// Initial α, which the paper does not give. The initial β follows from the sum α + β; with `TwoSigmoids`, it
-    /// equals the initial α. `None` means 1 with `DoubleSoftmax`, so that a new connection is the plain one, and 0.95
-    /// with `TwoSigmoids`. It means ½ with `Softmax` and `Sigmoid`, which then halve the stream in each connection.
-    /// With `One` and `Raw`, α and β are initially 1, and this field must be `None`.
+    /// Initial α, which the paper does not give. The initial β follows from the sum α + β. With `TwoSigmoids`, which
+    /// fixes no sum, the initial β equals the initial α. `None` means 1 with `DoubleSoftmax`, so that a new connection
+    /// is the plain one, and 0.95 with `TwoSigmoids`. With `Softmax` and `Sigmoid`, `None` means ½, which halves the
+    /// stream in each connection. With `One` and `Raw`, α and β are initially 1, and this field must be `None`.
     pub alpha: Option<f64>,
     /// Whether the correction passes through an RMS norm with a scale, as in the authors' Gemma 3n. The scale is
-    /// initially zero, and B and γ are not. The norm explains why LR, PA and RW+LR exceed the formulas by D parameters
-    /// per layer in Table 5.
+    /// initially zero, and B and γ are not. Such a norm would explain why LR, PA and RW+LR exceed the formulas by about
+    /// D parameters per layer in Table 5.
     pub norm: bool,
 }
 
@@ -155,8 +156,8 @@ impl Default for LaurelConfig {
 }
 
 impl LaurelConfig {
-    /// RW with twice a softmax, initially the plain connection: 2 parameters. The paper gives no initial values; the
-    /// experiment `laurel_start` compares some.
+    /// Returns RW, with α and β from twice a softmax: 2 parameters. A new connection is the plain one. The paper gives
+    /// no initial values; the experiment `laurel_start` compares some.
     pub fn rw() -> Self {
         Self {
             weights: Weights::DoubleSoftmax,
@@ -164,7 +165,7 @@ impl LaurelConfig {
         }
     }
 
-    /// LR of rank `r`: 2rD parameters, 49,152 with D = 768 and r = 32.
+    /// Returns LR of rank `r`: 2rD parameters, 49,152 with D = 768 and r = 32.
     pub fn lr(r: usize) -> Self {
         Self {
             augmentation: Augmentation::LowRank { rank: r },
@@ -172,7 +173,7 @@ impl LaurelConfig {
         }
     }
 
-    /// PA over `k` streams with h the identity: k parameters.
+    /// Returns PA over `k` streams, where h is the identity: k parameters.
     pub fn pa(k: usize) -> Self {
         Self {
             augmentation: Augmentation::PreviousActivations { k },
@@ -180,7 +181,7 @@ impl LaurelConfig {
         }
     }
 
-    /// RW+LR of rank `r`: 2rD + 2 parameters, 49,154 with D = 768 and r = 32.
+    /// Returns RW+LR of rank `r`: 2rD + 2 parameters, 49,154 with D = 768 and r = 32.
     pub fn rw_lr(r: usize) -> Self {
         Self {
             weights: Weights::DoubleSoftmax,
@@ -188,7 +189,7 @@ impl LaurelConfig {
         }
     }
 
-    /// RW+PA over `k` streams with h the identity: k + 2 parameters.
+    /// Returns RW+PA over `k` streams, where h is the identity: k + 2 parameters.
     pub fn rw_pa(k: usize) -> Self {
         Self {
             weights: Weights::DoubleSoftmax,
@@ -196,8 +197,8 @@ impl LaurelConfig {
         }
     }
 
-    /// RW+LR+PA over `k` streams, each with its own A_j and B_j of rank `r`: 2rkD + k + 2 parameters,
-    /// 147,461 with D = 768, r = 32 and k = 3.
+    /// Returns RW+LR+PA over `k` streams, each with its own A_j and B_j of rank `r`: 2rkD + k + 2 parameters, 147,461
+    /// with D = 768, r = 32 and k = 3.
     pub fn rw_lr_pa(k: usize, r: usize) -> Self {
         Self {
             weights: Weights::DoubleSoftmax,
@@ -206,7 +207,7 @@ impl LaurelConfig {
         }
     }
 
-    /// The name of the variant.
+    /// Returns the name of the variant.
     fn variant(&self) -> &'static str {
         match (self.weights, self.augmentation) {
             (Weights::One, Augmentation::Identity) => "LAuReL (plain)",
@@ -265,7 +266,7 @@ impl Design for LaurelConfig {
     type Connection<B: Backend> = Laurel<B>;
     type Ends<B: Backend> = Plain;
 
-    /// The paper's name for the variant.
+    /// Returns the paper's name for the variant.
     fn name(&self) -> &'static str {
         self.variant()
     }

@@ -24,11 +24,11 @@ const NORM_EPS: f64 = 1e-6;
 /// | RW+PA | section 2.4 | α f(x_i) + β (x_i + Σ_j γ_j h(x_{i-j})) | [`LaurelConfig::rw_pa`] |
 /// | RW+LR+PA | eq. 6 | α f(x_i) + β (x_i + Σ_j γ_j x_{i-j} A_j B_j) | [`LaurelConfig::rw_lr_pa`] |
 ///
-/// h is the identity or a low-rank product. The constructors of PA use the identity; [`Augmentation::PreviousLowRank`]
-/// uses the product.
+/// The sums run over j from 0 to k − 1. h is the identity or a low-rank product. [`LaurelConfig::pa`] and
+/// [`LaurelConfig::rw_pa`] use the identity; [`Augmentation::PreviousLowRank`] uses the product.
 #[derive(Module, Debug)]
 pub struct Laurel<B: Backend> {
-    /// The parameters of α and β, `[1, 1 or D]` or `[2, 1 or D]`; none if both are 1.
+    /// The parameters of α and β, `[1, 1 or D]` or `[2, 1 or D]`; `None` if both are fixed at 1.
     pub(crate) mixing: Option<Param<Tensor<B, 2>>>,
     /// A, `[products, D, r]`.
     pub(crate) a: Option<Param<Tensor<B, 3>>>,
@@ -72,8 +72,9 @@ impl<B: Backend> Laurel<B> {
                     xavier.init_with([products, width, r], Some(width), Some(r), device)
                 }
             });
-        // The correction is initially zero. One factor is zero: the scale with a norm, else γ if h is the identity,
-        // else B. If two factors were zero, neither would get a gradient.
+        // The correction is initially zero, because exactly one of its factors is zero. This factor is the scale of the
+        // norm, if there is a norm; else γ, if h is the identity; else B. If two factors were zero, neither would get a
+        // gradient.
         let b = augmentation.low_rank().map(|(products, r)| {
             let start = match config.norm {
                 true => Initializer::XavierNormal { gain: 1.0 },
@@ -100,7 +101,7 @@ impl<B: Backend> Laurel<B> {
         }
     }
 
-    /// Returns α and β, `[1, 1, 1 or D]`.
+    /// Returns α and β, `[1, 1, 1 or D]` each; `None` if both are fixed at 1.
     fn alpha_beta(&self) -> Option<[Tensor<B, 3>; 2]> {
         let logits = self.mixing.as_ref()?.val();
         let row = |x: &Tensor<B, 2>, i: usize| x.clone().narrow(0, i, 1).unsqueeze();
@@ -117,7 +118,7 @@ impl<B: Backend> Laurel<B> {
         Some([row(&both, 0), row(&both, 1)])
     }
 
-    /// x A_j B_j.
+    /// Returns x A_j B_j, or x if the correction has no A and B.
     pub(crate) fn low_rank(&self, x: Tensor<B, 3>, j: usize) -> Tensor<B, 3> {
         match (&self.a, &self.b) {
             (Some(a), Some(b)) => {
@@ -160,7 +161,7 @@ impl<B: Backend> Laurel<B> {
     }
 }
 
-/// The stream carries x_{i-1}, …, x_{i-k+1}, newest first. Near the input, it carries fewer.
+/// The stream carries x_{i-1}, …, x_{i-k+1}, newest first. Near the input, it carries fewer streams.
 impl<B: Backend> Connection<B> for Laurel<B> {
     fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let fx = f.of(stream.x.clone());
@@ -179,11 +180,12 @@ impl<B: Backend> Connection<B> for Laurel<B> {
         Stream {
             x: next,
             carried: earlier,
+            ..stream
         }
     }
 }
 
-/// Returns the A of footnote 2, `[products, D, r]`.
+/// Returns the initial A of footnote 2, `[products, D, r]`.
 fn columns<B: Backend>(
     products: usize,
     width: usize,

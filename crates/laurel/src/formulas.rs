@@ -1,12 +1,12 @@
-//! Numbers of parameters that LAuReL adds, according to the formulas of the paper.
+//! Numbers of parameters that LAuReL adds, by the paper's formulas.
 //!
-//! Each function except [`rw_lr_model`] counts one connection on a stream of `width` features, D. The formulas are
-//! exact: [`Design::cost`](residual_zoo_core::Design::cost) counts the same. A variant with RW adds the parameters of
-//! [`rw`].
+//! Each function except [`rw_lr_model`] counts one connection on a stream of `width` features, D. Without a norm on the
+//! correction, the formulas are exact: [`Design::cost`](residual_zoo_core::Design::cost) gives the same counts. A
+//! variant with RW adds the parameters of [`rw`].
 
 use crate::Weights;
 
-/// RW: two parameters for α and β, or one with a sigmoid (section 2.1 and Table 4).
+/// RW: two parameters for α and β, one with `Sigmoid`, and none with `One` (section 2.1 and Table 4).
 pub fn rw(weights: Weights) -> usize {
     match weights {
         Weights::One => 0,
@@ -15,7 +15,7 @@ pub fn rw(weights: Weights) -> usize {
     }
 }
 
-/// RW with an α and a β per feature: 2D (end of section 2.4). With a sigmoid, the number would be D.
+/// RW with an α and a β per feature: 2D (end of section 2.4). With `Sigmoid`, the number would be D.
 pub fn rw_per_dimension(width: usize) -> usize {
     2 * width
 }
@@ -25,12 +25,12 @@ pub fn lr(r: usize, width: usize) -> usize {
     2 * r * width
 }
 
-/// PA over `k` streams with h the identity: k (Table 4).
+/// PA over `k` streams, where h is the identity: k (Table 4).
 pub fn pa(k: usize) -> usize {
     k
 }
 
-/// PA over `k` streams with h a product of rank `r`: 2rD + k (section 2.3).
+/// PA over `k` streams, where h is a product of rank `r`: 2rD + k (section 2.3).
 pub fn pa_low_rank(k: usize, r: usize, width: usize) -> usize {
     lr(r, width) + pa(k)
 }
@@ -40,7 +40,7 @@ pub fn lr_pa(k: usize, r: usize, width: usize) -> usize {
     k * lr(r, width) + pa(k)
 }
 
-/// RW+LR in a model with `n_layer` connections: 2N(rD + 1). For r = 4, section 3.2.1 gives 2N(4D + 1).
+/// RW+LR in a model with N = `n_layer` connections: 2N(rD + 1). For r = 4, section 3.2.1 gives 2N(4D + 1).
 pub fn rw_lr_model(n_layer: usize, r: usize, width: usize) -> usize {
     n_layer * (rw(Weights::DoubleSoftmax) + lr(r, width))
 }

@@ -28,15 +28,15 @@ fn random() -> Tensor<B, 3> {
     )
 }
 
-/// A stream x_i that carries `earlier` streams.
+/// Returns a random stream x_i that carries `earlier` streams.
 fn stream(earlier: usize) -> Stream<B> {
     Stream {
-        x: random(),
         carried: (0..earlier).map(|_| random()).collect(),
+        ..Stream::new(random())
     }
 }
 
-/// f(x) = `fx`.
+/// A branch with f(x) = `fx`.
 #[derive(Module, Debug)]
 struct Constant<B: Backend> {
     fx: Tensor<B, 3>,
@@ -52,13 +52,13 @@ impl<B: Backend> Branch<B> for Constant<B> {
     }
 }
 
-/// x_{i+1}, where f(x_i) is `fx`.
+/// Computes x_{i+1}, where f(x_i) is `fx`.
 fn join(connection: &impl Connection<B>, stream: &Stream<B>, fx: Tensor<B, 3>) -> Tensor<B, 3> {
     let update = Update::new(Constant { fx }, connection.clone());
     update.forward(stream.clone(), None).x
 }
 
-/// The connections of one layer with two sublayers.
+/// Returns the sites of one layer with two sublayers.
 fn sites() -> Sites {
     Sites::sublayers(WIDTH, 1, 2)
 }

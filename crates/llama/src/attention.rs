@@ -5,11 +5,13 @@ use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::ops::attention::{DotAttention, KvCache, merge_heads, split_heads};
-use residual_zoo_core::{Branch, Frame, Linear, Norm, Norms, Rotary, linear, widen};
+use residual_zoo_core::{
+    Branch, Change, Frame, Heads, Linear, Norm, Norms, Past, QkvInput, Rotary, linear, widen,
+};
 
-use crate::{Biases, Canon, Gate, LlamaConfig, Past, QkNorm};
+use crate::{Biases, Canon, Gate, LlamaConfig, QkNorm};
 
-/// f(x) = attention(norm(x)), or with norms in other places. Each of K key heads serves H / K query heads.
+/// f(x) = attention(norm(x)), or with norms in other places. Each of K key-value heads serves H / K query heads.
 #[derive(Module, Debug)]
 pub struct Attention<B: Backend> {
     norms: Norms<B>,
@@ -18,8 +20,8 @@ pub struct Attention<B: Backend> {
     q: Linear<B>,
     /// `[width, K · d]`.
     k: Linear<B>,
-    /// `[width, K · d]`.
-    v: Linear<B>,
+    /// `[width, K · d]`; `None` if a connection gives the values.
+    v: Option<Linear<B>>,
     q_norm: Norm<B>,
     k_norm: Norm<B>,
     canon_b: Option<Canon<B>>,
@@ -32,7 +34,7 @@ pub struct Attention<B: Backend> {
     dropout: Dropout,
     n_head: usize,
     n_kv_head: usize,
-    /// Whether the norms of q and k are over all heads.
+    /// Whether the norms of q and k are over all heads together.
     norm_of_all: bool,
     norm_late: bool,
     /// The multiplier of q and k.
@@ -59,16 +61,19 @@ impl<B: Backend> Attention<B> {
             Some(QkNorm::Unit) => (d as f64).powf(-0.5),
             _ => 1.0,
         };
+        let parts = if frame.own_values { 2 } else { 1 };
         let scale = config.attention_scale.unwrap_or((d as f64).powf(-0.5));
         Self {
             norms: config.norms(frame, device),
             canon_a: config.canon_at('A', width, device),
             q: read(of_q, config.bias != Biases::None, std),
             k: read(of_kv, config.bias != Biases::None, std),
-            v: read(of_kv, config.bias == Biases::Qkv, std * frame.inner),
+            v: frame
+                .own_values
+                .then(|| read(of_kv, config.bias == Biases::Qkv, std * frame.inner)),
             q_norm: norm(of_q),
             k_norm: norm(of_kv),
-            canon_b: config.canon_at('B', of_q + 2 * of_kv, device),
+            canon_b: config.canon_at('B', of_q + parts * of_kv, device),
             gate: config.gate.map(|gate| match gate {
                 Gate::PerHead => read(n_head, config.bias == Biases::Qkv, std),
                 Gate::PerCoordinate => read(of_q, config.bias == Biases::Qkv, std),
@@ -91,26 +96,49 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// Computes q of H heads, and k and v of K heads, from u = norm(x).
+    /// Computes u = norm(x), followed by Canon A if the attention has it.
+    fn u(&self, x: QkvInput<B>, past: Option<&mut Past<B>>) -> QkvInput<B> {
+        let u = x.map(|x| self.norms.before(x));
+        let Some(canon) = &self.canon_a else { return u };
+        match u {
+            QkvInput::Same(u) => canon.forward(u, past).into(),
+            QkvInput::Each(each) => {
+                let width = each[0].dims()[2];
+                let all = canon.forward(Tensor::cat(each.into(), 2), past);
+                [0, 1, 2]
+                    .map(|i| all.clone().narrow(2, i * width, width))
+                    .into()
+            }
+        }
+    }
+
+    /// Computes q of H heads, and k and v of K heads, from u. Without a value projection, v is k until `change`
+    /// replaces v.
     fn qkv(
         &self,
-        u: Tensor<B, 3>,
+        u: QkvInput<B>,
+        change: Change<'_, B>,
         kv: &Option<&mut KvCache<B>>,
         past: Option<&mut Past<B>>,
     ) -> [Tensor<B, 4>; 3] {
-        let [mut q, mut k, mut v] = [&self.q, &self.k, &self.v].map(|w| w.forward(u.clone()));
+        let [of_q, of_k, of_v] = u.clone().each();
+        let (mut q, mut k) = (self.q.forward(of_q), self.k.forward(of_k));
+        let mut v = self.v.as_ref().map(|v| v.forward(of_v));
         if self.norm_of_all {
             (q, k) = (self.q_norm.forward(q), self.k_norm.forward(k));
         }
         if let Some(canon) = &self.canon_b {
             let [of_q, of_kv] = [q.dims()[2], k.dims()[2]];
-            let all = canon.forward(Tensor::cat(vec![widen(q), widen(k), widen(v)], 2), past);
+            let parts = [Some(q), Some(k), v.take()].into_iter().flatten();
+            let all = canon.forward(Tensor::cat(parts.map(widen).collect(), 2), past);
             let part = |from, count| all.clone().narrow(2, from, count);
             (q, k) = (part(0, of_q), part(of_q, of_kv));
-            v = part(of_q + of_kv, of_kv);
+            v = self.v.as_ref().map(|_| part(of_q + of_kv, of_kv));
         }
         let q = split_heads(q, self.n_head);
-        let [k, v] = [k, v].map(|x| split_heads(x, self.n_kv_head));
+        let k = split_heads(k, self.n_kv_head);
+        let v = v.map_or_else(|| k.clone(), |v| split_heads(v, self.n_kv_head));
+        let [q, k, v] = change(Heads::new(u, [q, k, v])).qkv();
         let seen = KvCache::seen(kv);
         let turned = |x, norm: &Norm<B>| {
             let x = match self.norm_of_all {
@@ -126,24 +154,22 @@ impl<B: Backend> Attention<B> {
         [turned(q, &self.q_norm), turned(k, &self.k_norm), v]
     }
 
-    /// Computes f(x) up to a norm of the sum.
-    fn attend(
+    /// Computes f(x), except for a norm of the sum. A gate reads the u of the queries.
+    fn sum_of_heads(
         &self,
-        x: Tensor<B, 3>,
-        change: &mut dyn FnMut(Tensor<B, 4>) -> Tensor<B, 4>,
+        x: QkvInput<B>,
+        change: Change<'_, B>,
         cache: Option<&mut <Self as Branch<B>>::Cache>,
     ) -> Tensor<B, 3> {
         let (kv, past) = cache.map(|(kv, past)| (kv, past)).unzip();
         let (a, b) = past.map(|(a, b)| (a, b)).unzip();
-        let u = match &self.canon_a {
-            Some(canon) => canon.forward(self.norms.before(x), a),
-            None => self.norms.before(x),
-        };
-        let [q, k, v] = self.qkv(u.clone(), &kv, b);
-        let mut y = self.heads.forward([q, k, change(v)], kv);
+        let u = self.u(x, a);
+        let qkv = self.qkv(u.clone(), change, &kv, b);
+        let mut y = self.heads.forward(qkv, kv);
         if let Some(gate) = &self.gate {
+            let [u, ..] = u.each();
             let gate = sigmoid(widen(gate.forward(u)));
-            // One number per head, or one per coordinate.
+            // The gate has one number per head, or one per coordinate.
             y = widen(y) * split_heads(gate, self.n_head);
         }
         let y = self.norms.behind(self.proj.forward(merge_heads(y)));
@@ -160,21 +186,27 @@ impl<B: Backend> Branch<B> for Attention<B> {
     }
 
     fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
-        self.with_values(x, &mut |v| v, cache)
+        self.attend(x.into(), &mut |heads| heads, cache)
     }
 
     fn residual(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
-        let y = self.attend(x.clone(), &mut |v| v, cache);
+        let y = self.sum_of_heads(x.clone().into(), &mut |heads| heads, cache);
         self.norms.sum(x, y)
     }
 
-    fn with_values(
+    fn attend(
         &self,
-        x: Tensor<B, 3>,
-        change: &mut dyn FnMut(Tensor<B, 4>) -> Tensor<B, 4>,
+        x: QkvInput<B>,
+        change: Change<'_, B>,
         cache: Option<&mut Self::Cache>,
     ) -> Tensor<B, 3> {
-        let y = self.attend(x.clone(), change, cache);
-        self.norms.branch(x, y)
+        match self.norms.of_sum() {
+            true => {
+                let x = x.same();
+                let y = self.sum_of_heads(x.clone().into(), change, cache);
+                self.norms.branch(x, y)
+            }
+            false => self.sum_of_heads(x, change, cache),
+        }
     }
 }

@@ -2,30 +2,30 @@
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Frame, Init, NormDesign, NormPlaces,
-    Norms, RmsScale, Rotary, Shape, TokenEmbeddings, TokenEmbeddingsOptions, Transfer, Vocabulary,
-    check,
+    Activation, Architecture, AttentionSize, ConfigError, Connection, Cost, Frame, Init,
+    NormDesign, NormPlaces, Norms, RmsScale, Rotary, Shape, TokenEmbeddings,
+    TokenEmbeddingsOptions, Transfer, Vocabulary, check,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{Attention, Block, Canon, Mlp};
 
-/// The biases of the maps to queries, keys and values.
+/// The biases of the query, key and value projections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Biases {
-    /// None.
+    /// No biases.
     #[default]
     None,
     /// Queries and keys (Huginn).
     Qk,
-    /// Queries, keys and values (Qwen 2).
+    /// Queries, keys and values (Qwen 2). A [`Gate`] then has biases too.
     Qkv,
 }
 
-/// The norm of queries and keys. Its factor is that of the other norms.
+/// The norm of queries and keys. With `Heads` and `All`, it has the same kind of factor as the norms of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QkNorm {
-    /// RMS norm of each head, with a factor of d numbers for all heads (Qwen 3).
+    /// RMS norm of each head (Qwen 3). All heads share the factor `[d]`, if there is one.
     Heads,
     /// RMS norm over all heads together (OLMo 2).
     All,
@@ -33,8 +33,8 @@ pub enum QkNorm {
     Unit,
 }
 
-/// The gate of the attended values: they are multiplied by σ(u · W), before the projection to the stream (Qiu et al.,
-/// "Gated attention for large language models", 2025, G1).
+/// The gate σ(u · W), where u is the normalised input. It multiplies the output of the heads before the projection to
+/// the stream (Qiu et al., "Gated attention for large language models", 2025, G1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Gate {
     /// One number for each head.
@@ -47,8 +47,8 @@ pub enum Gate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CanonConfig {
-    /// The places, letters of `ABCD`: A after the norm before attention, B on queries, keys and values, C after the norm
-    /// before the MLP, D on its hidden features before the activation.
+    /// The places, as letters of `ABCD`: A after the norm before attention, B on queries, keys and values, C after the
+    /// norm before the MLP, D on the MLP's hidden features before the activation.
     pub places: String,
     /// Number of positions in the sum, K, at least 2.
     pub kernel: usize,
@@ -66,7 +66,7 @@ impl Default for CanonConfig {
     }
 }
 
-/// The config of Llama (the modern decoder). Fields that a file leaves out have the values of [`Default`]: Llama 2 at
+/// The config of Llama (the modern decoder). Fields that the run file omits have the values of [`Default`]: Llama 2 at
 /// the size of GPT-2 small.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -75,7 +75,7 @@ pub struct LlamaConfig {
     pub n_layer: usize,
     /// Number of query heads, H.
     pub n_head: usize,
-    /// Number of key and value heads, K. Must divide `n_head`. `None` means `n_head`.
+    /// Number of key-value heads, K. Must divide `n_head`. `None` means `n_head`.
     pub n_kv_head: Option<usize>,
     /// Width of a head, d. `None` means width / `n_head`.
     pub head_dim: Option<usize>,
@@ -86,23 +86,24 @@ pub struct LlamaConfig {
     pub d_ff: Option<usize>,
     /// Maximum number of positions.
     pub context: usize,
-    /// The factor of all RMS norms.
+    /// The factor of the RMS norms. The norms of `qk_norm: Unit` and `normed_embedding` have none.
     pub norm: RmsScale,
     /// The places of the norms around each branch.
     pub norm_places: NormPlaces,
-    /// ε of norms, added to the mean square.
+    /// ε of norms, added to the mean square. The norm of `qk_norm: Unit` has none.
     pub norm_eps: f64,
     /// Activation of the feed-forward network.
     pub activation: Activation,
-    /// Whether the activation is a gate, as in SwiGLU and GeGLU.
+    /// Whether the feed-forward network has a gate with the `activation`, as in SwiGLU and GeGLU.
     pub gated: bool,
     /// Rotary positions.
     pub rotary: Rotary,
     /// The norm of queries and keys.
     pub qk_norm: Option<QkNorm>,
-    /// Whether this norm follows the rotary positions (nanochat). It precedes them otherwise.
+    /// Whether the norm of queries and keys follows the rotary positions (nanochat). Otherwise, the norm precedes the
+    /// rotary positions.
     pub qk_norm_late: bool,
-    /// The multiplier of queries and keys after both.
+    /// The multiplier of queries and keys, after their norm and rotary positions.
     pub qk_scale: f64,
     /// The multiplier of attention scores. `None` means 1/√d.
     pub attention_scale: Option<f64>,
@@ -110,20 +111,20 @@ pub struct LlamaConfig {
     pub attention_cap: Option<f64>,
     /// The cap c: logits z become c tanh(z / c) (Gemma 2, nanochat).
     pub logit_cap: Option<f64>,
-    /// Number of positions that a position attends to, itself included, for each layer; `None` for all. The list
-    /// repeats, and an empty list means all.
+    /// Number of positions that a position attends to, including itself, by layer; `None` means all positions. The list
+    /// repeats over the layers, and an empty list means all positions. Models of images ignore the list.
     pub windows: Vec<Option<usize>>,
-    /// The biases of the maps to queries, keys and values.
+    /// The biases of the query, key and value projections.
     pub bias: Biases,
-    /// Whether the output map of attention has a bias.
+    /// Whether attention's output projection has a bias.
     pub proj_bias: bool,
-    /// Whether the maps of the feed-forward network have biases.
+    /// Whether the linear layers of the feed-forward network have biases.
     pub mlp_bias: bool,
     /// Whether x_0 is multiplied by √D (Gemma).
     pub scaled_embedding: bool,
     /// Whether x_0 is normalised, without a factor (nanochat).
     pub normed_embedding: bool,
-    /// Whether the unembedding is the token table. Images have no such table.
+    /// Whether the unembedding is the token table. Models of images have no such table.
     pub tied: bool,
     /// Gated attention.
     pub gate: Option<Gate>,
@@ -173,17 +174,17 @@ impl Default for LlamaConfig {
 }
 
 impl LlamaConfig {
-    /// Number of key and value heads.
+    /// Returns the number of key-value heads.
     pub fn n_kv_head(&self) -> usize {
         self.n_kv_head.unwrap_or(self.n_head)
     }
 
-    /// Width of a head.
+    /// Returns the width of a head.
     pub fn head_dim(&self) -> usize {
         self.head_dim.unwrap_or(self.width / self.n_head)
     }
 
-    /// Width of the feed-forward network.
+    /// Returns the width of the feed-forward network.
     pub fn d_ff(&self) -> usize {
         self.d_ff.unwrap_or(match self.gated {
             true => (8 * self.width).div_ceil(3).next_multiple_of(8),
@@ -191,12 +192,12 @@ impl LlamaConfig {
         })
     }
 
-    /// Number of hidden features of the feed-forward network, with those of the gate.
+    /// Returns the number of hidden features of the feed-forward network, including the features of the gate.
     pub(crate) fn hidden(&self) -> usize {
         self.d_ff() * if self.gated { 2 } else { 1 }
     }
 
-    /// Number of positions that a position of `layer` attends to; `None` for all.
+    /// Returns the number of positions that a position of `layer` attends to; `None` for all.
     pub fn window(&self, layer: usize) -> Option<usize> {
         match self.windows.len() {
             0 => None,
@@ -209,7 +210,7 @@ impl LlamaConfig {
         self.init.unwrap_or(Init::of_width(self.width))
     }
 
-    /// Standard deviation of the initial weights and tables.
+    /// Returns the standard deviation of the initial weights and tables.
     pub(crate) fn std(&self) -> f64 {
         self.init().std(self.width)
     }
@@ -227,7 +228,7 @@ impl LlamaConfig {
             .build(design, self.width, frame.pre_norm, device)
     }
 
-    /// The norm of queries or keys.
+    /// Returns the kind of the norm of queries or keys.
     pub(crate) fn qk_norm_design(&self) -> NormDesign {
         match self.qk_norm {
             Some(QkNorm::Unit) => NormDesign::Rms {
@@ -238,7 +239,8 @@ impl LlamaConfig {
         }
     }
 
-    /// Number of features of the norm of queries or keys, if all heads have `all` features. `None` without a norm.
+    /// Returns the number of features that the norm of queries or keys covers, if the heads together have `all`
+    /// features; `None` without such a norm.
     pub(crate) fn qk_norm_over(&self, all: usize) -> Option<usize> {
         self.qk_norm.map(|norm| match norm {
             QkNorm::All => all,
@@ -252,7 +254,7 @@ impl LlamaConfig {
             .filter(|canon| canon.places.contains(place))
     }
 
-    /// Builds the Canon layer at `place`, on `channels` channels.
+    /// Builds the Canon layer at `place`, on `channels` channels; `None` if there is none.
     pub(crate) fn canon_at<B: Backend>(
         &self,
         place: char,
@@ -309,6 +311,15 @@ impl Architecture for LlamaConfig {
             n_sublayer: 2,
             dropout: self.dropout,
         }
+    }
+
+    fn attention(&self) -> Option<AttentionSize> {
+        Some(AttentionSize {
+            kv_heads: self.n_kv_head(),
+            three_inputs: !self.norm_places.of_sum(),
+            without_values: true,
+            ..AttentionSize::of_heads(self.n_head, self.head_dim())
+        })
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
@@ -401,18 +412,22 @@ impl Architecture for LlamaConfig {
             Gate::PerHead => Cost::linear(width, n_head, self.bias == Biases::Qkv),
             Gate::PerCoordinate => Cost::linear(width, of_q, self.bias == Biases::Qkv),
         };
+        let (values, parts) = match frame.own_values {
+            true => (Cost::linear(width, of_kv, self.bias == Biases::Qkv), 2),
+            false => (Cost::default(), 1),
+        };
         let window = self.window(layer).filter(|_| frame.causal());
         let attention = norms
             + Cost::linear(width, of_q, self.bias != Biases::None)
             + Cost::linear(width, of_kv, self.bias != Biases::None)
-            + Cost::linear(width, of_kv, self.bias == Biases::Qkv)
+            + values
             + qk_norm(of_q)
             + qk_norm(of_kv)
             + Cost::attention(window.map_or(time, |window| window.min(time)), of_q)
             + self.gate.map(gate).unwrap_or_default()
             + Cost::linear(of_q, width, self.proj_bias)
             + self.canon_cost('A', width)
-            + self.canon_cost('B', of_q + 2 * of_kv);
+            + self.canon_cost('B', of_q + parts * of_kv);
         let mlp = norms
             + Cost::linear(width, d_ff, self.mlp_bias) * if self.gated { 2 } else { 1 }
             + Cost::linear(d_ff, width, self.mlp_bias)
@@ -426,7 +441,7 @@ impl Architecture for LlamaConfig {
 }
 
 impl Transfer for LlamaConfig {
-    /// Requires the same design of the norms, because the designs store γ in different ways.
+    /// Requires the same `norm`, because `Scale` and `OnePlus` store γ in different ways.
     fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
         let (to, from) = (self.norm, smaller.norm);
         if to == from {

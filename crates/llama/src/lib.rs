@@ -1,5 +1,6 @@
-//! Llama (the modern decoder), the second baseline of the zoo. Its fields describe the models of Llama, Qwen, OLMo 2,
-//! Gemma 2 and nanochat ([`presets`]), and add Canon layers and gated attention.
+//! Llama (the modern decoder), the second baseline of the zoo. The fields of [`LlamaConfig`] describe the Llama, Qwen,
+//! OLMo 2, Gemma 2 and nanochat models ([`presets`]). Other fields add Canon layers and gated attention. With the
+//! default fields:
 //!
 //! ```text
 //! x_0     = wte[ids]
@@ -11,8 +12,11 @@
 //! mlp(u)  = (act(u · W_gate) ⊙ (u · W_fc)) · W_proj
 //! ```
 //!
-//! Attention rotates queries and keys by their positions, and each key head serves a group of query heads. Papers:
-//! Touvron et al., "LLaMA: open and efficient foundation language models", 2023; Shazeer, "GLU variants improve
+//! wte is the token table, lm_head the unembedding, L the number of layers, γ a learned factor for each feature, and
+//! act the activation. Attention rotates queries and keys by their positions, and each key-value head serves a group of
+//! query heads.
+//!
+//! Papers: Touvron et al., "LLaMA: open and efficient foundation language models", 2023; Shazeer, "GLU variants improve
 //! transformer", 2020; Ainslie et al., "GQA", 2023.
 
 #![forbid(unsafe_code)]
@@ -24,7 +28,7 @@ mod mlp;
 pub mod presets;
 
 pub use attention::Attention;
-pub use canon::{Canon, Past};
+pub use canon::Canon;
 pub use config::{Biases, CanonConfig, Gate, LlamaConfig, QkNorm};
 pub use mlp::Mlp;
 

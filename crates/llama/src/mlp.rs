@@ -3,9 +3,9 @@
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Activation, Branch, Frame, Linear, Norms, linear};
+use residual_zoo_core::{Activation, Branch, Frame, Linear, Norms, Past, linear};
 
-use crate::{Canon, LlamaConfig, Past};
+use crate::{Canon, LlamaConfig};
 
 /// f(x) = (act(u · W_gate) ⊙ (u · W_fc)) · W_proj with u = norm(x); without a gate, act(u · W_fc) · W_proj. The norms
 /// can be in other places.
@@ -40,7 +40,7 @@ impl<B: Backend> Mlp<B> {
         }
     }
 
-    /// Computes f(x) up to a norm of the sum.
+    /// Computes f(x), except for a norm of the sum.
     fn map_features(
         &self,
         x: Tensor<B, 3>,

@@ -1,4 +1,4 @@
-//! Published models, by name. A new model of these families is one line.
+//! Published models, by name. Another model of these families takes one more entry in the list.
 
 use residual_zoo_core::{Activation, NormPlaces, RmsScale, Rotary, RotaryScaling};
 
@@ -7,7 +7,7 @@ use crate::{Biases, LlamaConfig, QkNorm};
 /// A published model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preset {
-    /// Its name, such as `llama-3-8b`.
+    /// The name, such as `llama-3-8b`.
     pub name: &'static str,
     /// Number of token ids.
     pub vocab: usize,
@@ -15,14 +15,14 @@ pub struct Preset {
     pub config: LlamaConfig,
 }
 
-/// Sizes of a model: number of token ids, width, width of the feed-forward network, layers, query heads, key heads,
-/// width of a head.
+/// Sizes of a model: number of token ids, width of the stream, width of the feed-forward network, number of layers,
+/// number of query heads, number of key-value heads, width of a head.
 type Sizes = [usize; 7];
 
-/// The config of a family, without sizes.
+/// A function that returns the config of a model family, without sizes.
 type Family = fn() -> LlamaConfig;
 
-/// The sizes and the context of each published model, and its family.
+/// The name, sizes, context and family of each published model.
 const MODELS: [(&str, Sizes, usize, Family); 18] = [
     (
         "llama-2-7b",
@@ -134,7 +134,7 @@ const MODELS: [(&str, Sizes, usize, Family); 18] = [
     ),
 ];
 
-/// The published models.
+/// Returns the published models.
 pub fn all() -> impl Iterator<Item = Preset> {
     MODELS.into_iter().map(|(name, sizes, context, family)| {
         let [vocab, width, d_ff, n_layer, n_head, n_kv_head, head_dim] = sizes;
@@ -254,7 +254,7 @@ fn gemma_2() -> LlamaConfig {
     }
 }
 
-/// nanochat in its form of October 2025.
+/// Returns nanochat's config of October 2025, without sizes.
 fn nanochat_2025() -> LlamaConfig {
     LlamaConfig {
         norm: RmsScale::None,

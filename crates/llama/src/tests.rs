@@ -1,11 +1,12 @@
 use burn::backend::{Autodiff, Flex};
+use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Tensor};
 use residual_zoo_core::{
     Activation, Architecture, Branch, Frame, NormDesign, NormPlaces, Pairs, PlainModel, RmsScale,
-    Rotary, RotaryScaling, Transfer as _, contract,
+    Rotary, RotaryScaling, Transfer as _, contract, params,
 };
 
-use crate::{Biases, CanonConfig, Gate, Init, LlamaConfig, Mlp, QkNorm, presets};
+use crate::{Biases, Canon, CanonConfig, Gate, Init, LlamaConfig, Mlp, QkNorm, presets};
 
 fn small() -> LlamaConfig {
     LlamaConfig {
@@ -101,6 +102,31 @@ fn keeps_the_contract_with_norms_of_sums() {
             ..small()
         });
     }
+}
+
+#[test]
+fn a_canon_layer_of_three_inputs_has_the_sum_of_their_gradients() {
+    type B = Autodiff<Flex>;
+    let (_alone, device) = (contract::alone(), Default::default());
+    let canon = Canon::<B>::new(&CanonConfig::default(), 3, &device);
+    let taps = params::list::<B, _>(&canon)[0].id;
+    let gradient = |z: Tensor<B, 3>| {
+        let y = canon.forward(z, None);
+        let gradients = (y.clone() * y).sum().backward();
+        let gradients = GradientsParams::from_grads(gradients, &canon);
+        gradients.get::<Flex, 2>(taps).unwrap()
+    };
+    let input = |_| Tensor::random([2, 7, 3], Distribution::Normal(0.0, 1.0), &device);
+    let z: [Tensor<B, 3>; 3] = [0, 1, 2].map(input);
+    let [q, k, v] = z.clone().map(gradient);
+    let together = gradient(Tensor::cat(z.into(), 2));
+    let error: Vec<f32> = (together - (q + k + v))
+        .abs()
+        .max()
+        .into_data()
+        .iter()
+        .collect();
+    assert!(error[0] < 1e-4, "differs by {}", error[0]);
 }
 
 #[test]

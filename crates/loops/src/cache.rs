@@ -2,8 +2,8 @@
 
 use residual_zoo_core::{Cache, Seen};
 
-/// The cache of [`Loops`](crate::Loops) whose layers have caches `C`: one for each layer of the prelude and the coda,
-/// and one for each layer of the core in each loop.
+/// The cache of [`Loops`](crate::Loops) whose layers have caches of type `C`. Each layer of the prelude and of the coda
+/// has one cache. Each layer of the core has one cache for each loop.
 #[derive(Clone, Debug)]
 pub struct LoopsCache<C> {
     pub(crate) seen: Seen,

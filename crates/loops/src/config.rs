@@ -11,8 +11,8 @@ use crate::{Loops, draw};
 pub enum Times {
     /// The same number in every pass.
     Fixed(usize),
-    /// In each training step Poisson(λ) + 1, with ln λ from N(ln mean − 1/8, 1/4), as in Huginn. The number follows
-    /// from the seed of the run and the step. Other passes have `mean` loops.
+    /// Poisson(λ) + 1 in each training step, with ln λ from N(ln mean − 1/8, 1/4), as in Huginn. The run's seed and the
+    /// step determine this number. Other passes have `mean` loops, unless `evaluated` is set.
     Drawn {
         /// The mean of λ.
         mean: usize,
@@ -29,35 +29,35 @@ pub enum LoopOrder {
     Repeat,
 }
 
-/// The way in which e, the end of the prelude, enters each loop.
+/// The input of the core in each loop. s is the state before the loop, and e the output of the prelude.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Inject {
-    /// s: e only starts the first loop.
+    /// s alone. With `LoopStart::Embedding`, e is still the initial state s_0; otherwise, e has no effect.
     #[default]
     None,
     /// s + e.
     Add,
-    /// \[s; e\] · W, with a trained W of shape `[2 · width, width]`. s comes first.
+    /// \[s; e\] · W, with a trained W of shape `[2 · width, width]`.
     Linear,
 }
 
 /// The state before the first loop, s_0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum LoopStart {
-    /// e.
+    /// e, the output of the prelude.
     #[default]
     Embedding,
     /// Zero.
     Zero,
-    /// Drawn from N(0, std²) for each position; the number is std. Each training step draws a new state, and other
-    /// passes always use the same one.
+    /// Drawn from N(0, std²) for each position, with this std. Each training pass draws a new state. Other passes
+    /// always use the same state.
     Random(f64),
 }
 
-/// A signal that tells the core which loop it is in. It is added to s before e enters.
+/// A signal that tells the core which loop it is in. The signal is added to s before e is injected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Timestep {
-    /// None.
+    /// No signal.
     #[default]
     None,
     /// Sinusoids of the position and of the loop (Universal Transformer).
@@ -77,26 +77,26 @@ pub struct LoopsConfig {
     pub coda: usize,
     /// Number of loops.
     pub times: Times,
-    /// Number of loops outside training steps. `None` means the number of `times`.
+    /// Number of loops outside training steps. `None` means the number in `times`.
     pub evaluated: Option<usize>,
-    /// Truncated backpropagation: only the last loops give a gradient, at most this many. `None` means all. The
-    /// gradient of e through these loops is never cut.
+    /// Maximum number of loops with a gradient, counted from the last one (truncated backpropagation). `None` means all
+    /// loops. The gradient of e through these loops is kept.
     pub backward: Option<usize>,
-    /// The order of the repeated layers.
+    /// The order in which the layers of the core are repeated.
     pub order: LoopOrder,
-    /// The way in which e enters each loop.
+    /// The input of the core in each loop.
     pub inject: Inject,
     /// The state before the first loop.
     pub start: LoopStart,
     /// The signal that tells the core which loop it is in.
     pub timestep: Timestep,
-    /// Whether the final norm of the model, with the same parameters, is also applied between the last loop and the coda
-    /// (Huginn).
+    /// Whether the final norm of the model, with the same parameters, is also applied between the last loop and the
+    /// coda (Huginn).
     pub norm: bool,
 }
 
 impl Default for LoopsConfig {
-    /// Two loops over all layers.
+    /// Returns a config of two loops over all layers.
     fn default() -> Self {
         Self {
             prelude: 0,
@@ -113,16 +113,16 @@ impl Default for LoopsConfig {
     }
 }
 
-/// The forms of three papers. The layers belong to the model around them.
+/// Constructors for three papers. They set only the loop, and describe the layers that the surrounding model needs.
 impl LoopsConfig {
-    /// The Universal Transformer (Dehghani et al. 2018, section 2.1) without adaptive halting:
+    /// Returns the loop of the Universal Transformer (Dehghani et al. 2018, section 2.1), without adaptive halting:
     ///
     /// ```text
     /// s_r = layer(s_{r-1} + P^r),  s_0 = e
     /// ```
     ///
-    /// P^r are sinusoids of the position and of the loop (eqs. 6 and 7). The model has one layer, norms of the sum
-    /// (`norm_places: Original`) and no other positions.
+    /// P^r are sinusoids of the position and of the loop (eqs. 6 and 7). The model has one layer, a norm after each
+    /// residual sum (`norm_places: Original`), and no other position encoding.
     pub fn universal(times: usize) -> Self {
         Self {
             times: Times::Fixed(times),
@@ -131,14 +131,15 @@ impl LoopsConfig {
         }
     }
 
-    /// The looped transformer (Yang et al. 2023, section 4):
+    /// Returns the loop of the looped transformer (Yang et al. 2023, section 4):
     ///
     /// ```text
     /// s_r = core(s_{r-1} + e),  s_0 = 0
     /// ```
     ///
-    /// In the authors' code, the core ends with the final norm in each loop, the number of loops grows in training, and
-    /// only the last loops get a gradient and a loss. Here the final norm comes after the last loop.
+    /// In the authors' code, the final norm ends each loop, the number of loops grows during training, and only the
+    /// last loops get a gradient and a loss. With this config, the number of loops is fixed, the final norm follows
+    /// only the last loop, and the loss is on the last loop.
     pub fn looped(times: usize) -> Self {
         Self {
             times: Times::Fixed(times),
@@ -148,16 +149,17 @@ impl LoopsConfig {
         }
     }
 
-    /// Huginn (Geiping et al. 2025, section 3):
+    /// Returns the loop of Huginn (Geiping et al. 2025, section 3):
     ///
     /// ```text
     /// s_r    = core([s_{r-1}; e] · W),  s_0 ~ N(0, 2/5)
     /// logits = unembed(coda(norm(s_loops)))
     /// ```
     ///
-    /// Two layers before and two after the core, λ with a mean of 32, and a gradient through the last 8 loops. The
+    /// The prelude and the coda have two layers each, λ has a mean of 32, and the last 8 loops get a gradient. The
     /// model has 8 layers and `norm_places: Sandwich`. The norm after the loops is used again before the unembedding.
-    /// The variance of the state is that of Huginn's weights, 2/(5 D), times the factor D of `scaled_embedding`.
+    /// The variance of the random state is the variance of Huginn's weights, 2/(5 D), times D, because
+    /// `scaled_embedding` multiplies x_0 by √D.
     pub fn huginn() -> Self {
         Self {
             prelude: 2,
@@ -172,19 +174,21 @@ impl LoopsConfig {
     }
 }
 
-/// Maximum number of loops. A cache has keys and values for each loop, and each loop takes the time of the core, so
-/// larger numbers are typing errors.
+/// Maximum number of loops. The size of a cache and the time of a pass grow with the number of loops, so larger numbers
+/// are probably typos.
 pub const MOST_LOOPS: usize = 4096;
 
-/// Consecutive layers of a model that are used equally often.
+/// Consecutive layers of a model that run equally often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Number of streams that these layers are on, one after the other.
+    /// Number of consecutive streams that these layers form.
     pub streams: usize,
-    /// Number of layers of each stream.
+    /// Number of layers on each stream.
     pub layers: usize,
-    /// Number of passes over the layers, on average.
+    /// Number of passes over the layers: [`LoopsConfig::mean`] for the core, else 1.
     pub times: usize,
+    /// Number of these passes that have a backward pass in training.
+    pub trained: usize,
 }
 
 impl LoopsConfig {
@@ -245,19 +249,33 @@ impl LoopsConfig {
         }
     }
 
-    /// Number of loops, on average over training steps. The number 1 that Huginn adds to a drawn number is left out.
+    /// Returns the average number of loops over training steps, without the 1 that is added to each drawn number.
     pub fn mean(&self) -> usize {
         match self.times {
             Times::Fixed(times) | Times::Drawn { mean: times } => times,
         }
     }
 
-    /// Number of loops outside training steps.
+    /// Returns the number of loops with a backward pass in a training step with [`mean`](Self::mean) loops.
+    fn trained(&self) -> usize {
+        self.backward.unwrap_or(usize::MAX).min(self.mean())
+    }
+
+    /// Returns the number of loops outside training steps.
     pub fn evaluated(&self) -> usize {
         self.evaluated.unwrap_or(self.mean())
     }
 
-    /// Number of loops of a pass. `seed` is the seed of the training step, and `None` outside training.
+    /// Returns the config for passes outside training steps: `times` is fixed at their number of loops.
+    pub fn outside_training(&self) -> Self {
+        Self {
+            times: Times::Fixed(self.evaluated()),
+            evaluated: None,
+            ..self.clone()
+        }
+    }
+
+    /// Returns the number of loops in a pass. `seed` is the seed of the training step, or `None` outside training.
     pub fn loops(&self, seed: Option<u64>) -> usize {
         match (self.times, seed) {
             (_, None) => self.evaluated(),
@@ -271,7 +289,7 @@ impl LoopsConfig {
         matches!(self.start, LoopStart::Random(_))
     }
 
-    /// Whether trained weights of `before` fit this config.
+    /// Whether weights that were trained with `before` fit this config.
     pub fn continues(&self, before: &Self) -> bool {
         let rows = |config: &Self| match config.timestep {
             Timestep::Learned => config.mean(),
@@ -283,7 +301,7 @@ impl LoopsConfig {
             && rows(self) == rows(before)
     }
 
-    /// The prelude, the core and the coda of a model of `n_layer` layers, without empty parts.
+    /// Returns the prelude, the core and the coda of a model of `n_layer` layers, without empty parts.
     pub fn parts(&self, n_layer: usize) -> Vec<Part> {
         let core = n_layer
             .saturating_sub(self.prelude)
@@ -292,17 +310,20 @@ impl LoopsConfig {
             streams: 1,
             layers,
             times: 1,
+            trained: 1,
         };
-        let times = self.mean();
+        let (times, trained) = (self.mean(), self.trained());
         let core = match self.order {
             LoopOrder::Cycle => Part {
                 times,
+                trained,
                 ..once(core)
             },
             LoopOrder::Repeat => Part {
                 streams: core,
                 layers: 1,
                 times,
+                trained,
             },
         };
         let parts = [once(self.prelude), core, once(self.coda)];
@@ -312,12 +333,13 @@ impl LoopsConfig {
             .collect()
     }
 
-    /// Makes the loops over `layers`, on a stream of `width` features. `ends` are the ends of the streams of
+    /// Makes the loops over `layers`, on a stream of `width` features. `ends` has the ends of each stream of
     /// [`parts`](Self::parts), in order.
     ///
     /// # Panics
     ///
-    /// Panics if [`validate`](Self::validate) rejects the config, or if there are not as many ends as streams.
+    /// Panics if there are not as many ends as streams. With a config that [`validate`](Self::validate) rejects, a pass
+    /// can panic too.
     pub fn init<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
         &self,
         layers: Vec<R>,
@@ -328,8 +350,8 @@ impl LoopsConfig {
         Loops::new(self, layers, ends, width, device)
     }
 
-    /// Cost of the injection and of the signals, on a stream of `width` features of a model of `n_layer` layers. The
-    /// layers of the core count in [`parts`](Self::parts).
+    /// Returns the cost of the injection and of the signals, on a stream of `width` features in a model of `n_layer`
+    /// layers. The cost of the layers is not included; it follows from [`parts`](Self::parts).
     pub fn cost(&self, width: usize, n_layer: usize) -> Cost {
         let (times, parts) = (self.mean(), self.parts(n_layer));
         let cores = match self.order {
@@ -337,9 +359,10 @@ impl LoopsConfig {
             LoopOrder::Repeat => parts.iter().map(|part| part.streams).max().unwrap_or(1),
         };
         let adapter = match self.inject {
-            Inject::Linear => {
-                Cost::linear(2 * width, width, false).applied(times.saturating_mul(cores))
-            }
+            Inject::Linear => Cost::linear(2 * width, width, false).applied_cut(
+                times.saturating_mul(cores),
+                self.trained().saturating_mul(cores),
+            ),
             Inject::None | Inject::Add => Cost::default(),
         };
         let timestep = match self.timestep {

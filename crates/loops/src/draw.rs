@@ -1,15 +1,15 @@
 //! Random numbers on the host: the number of loops of a step, and the random state outside training.
 //!
-//! The generator and the distributions are written out here, because a resumed run needs the same numbers with any
-//! version of a library.
+//! This module implements the generator and the distributions itself, because a resumed run needs the same numbers with
+//! any version of a library.
 
 use std::f64::consts::TAU;
 
-/// The standard deviation of the logarithm of the rate.
+/// The standard deviation of ln λ.
 const SIGMA: f64 = 0.5;
 
-/// Random numbers of one seed: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
-/// 2014).
+/// A random number generator with one seed: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+/// generators", 2014).
 pub(crate) struct Numbers(u64);
 
 impl Numbers {
@@ -24,18 +24,18 @@ impl Numbers {
         z ^ (z >> 31)
     }
 
-    /// A number above 0 and at most 1.
+    /// Draws a uniform number above 0 and at most 1.
     fn unit(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number with mean 0 and variance 1 (Box and Muller, 1958).
+    /// Draws a normal number with mean 0 and variance 1 (Box and Muller, 1958).
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * self.unit().ln()).sqrt();
         radius * (TAU * self.unit()).cos()
     }
 
-    /// A Poisson number with this `rate`: the number of arrivals within a time of `rate`.
+    /// Draws a Poisson number with mean `rate`: the number of arrivals within a time of `rate`.
     fn poisson(&mut self, rate: f64) -> usize {
         let mut time = -self.unit().ln();
         let mut arrivals = 0;
@@ -55,10 +55,11 @@ pub(crate) fn loops(mean: usize, seed: u64) -> usize {
     numbers.poisson(rate.exp()) + 1
 }
 
-/// The random state of `width` features at a position outside training, from N(0, `std`²). It depends only on the
-/// position, so that a pass with a cache has the state of a whole pass.
+/// Returns the random state of `width` features at a position outside training, from N(0, `std`²). The state depends
+/// only on the position, so that passes with a cache have the same state as one pass over the whole sequence.
 pub(crate) fn state(position: usize, width: usize, std: f64) -> impl Iterator<Item = f64> {
-    // Seeds that differ by a step of the generator would give overlapping sequences.
+    // Seeds that differ by a step of the generator would give overlapping sequences, so a first generator mixes the
+    // position.
     let mut numbers = Numbers::new(Numbers::new(position as u64).next());
     (0..width).map(move |_| std * numbers.normal())
 }

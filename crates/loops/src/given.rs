@@ -1,4 +1,4 @@
-//! A state that replaces the random one.
+//! Replaces the random state with a given state.
 
 use std::cell::RefCell;
 
@@ -8,7 +8,7 @@ thread_local! {
     static GIVEN: RefCell<Option<TensorData>> = const { RefCell::new(None) };
 }
 
-/// Restores the surrounding state, even after a panic.
+/// Restores the previous state, even after a panic.
 struct Around(Option<TensorData>);
 
 impl Drop for Around {
@@ -17,18 +17,18 @@ impl Drop for Around {
     }
 }
 
-/// Runs `pass`, in which [`LoopStart::Random`](crate::LoopStart::Random) is `state` `[batch, time, width]` on this
+/// Runs `pass` with `state` `[batch, time, width]` instead of [`LoopStart::Random`](crate::LoopStart::Random), on this
 /// thread. Use it to compare with another implementation, or to start from several states.
 ///
 /// # Panics
 ///
-/// `pass` panics if the stream has another shape.
+/// `pass` can panic if the stream has another shape.
 pub fn starting_from<T>(state: TensorData, pass: impl FnOnce() -> T) -> T {
     let _around = Around(GIVEN.replace(Some(state)));
     pass()
 }
 
-/// The state that replaces the random one on this thread.
+/// Returns the state that replaces the random state on this thread; `None` if no state is given.
 pub(crate) fn given() -> Option<TensorData> {
     GIVEN.with_borrow(Clone::clone)
 }

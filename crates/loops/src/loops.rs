@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use burn::module::{Module, Param};
-use burn::tensor::{Distribution, Tensor, backend::Backend};
+use burn::tensor::{Distribution, Int, Tensor, backend::Backend};
 use residual_zoo_core::{
     Embeddings, Ends, Plain, ResidualBlock, Seen, Stream, autodiff, normal, project, recompute,
     std_of_width, through, widen,
@@ -22,37 +22,46 @@ use crate::{Inject, LoopOrder, LoopStart, LoopsCache, LoopsConfig, Timestep, sig
 /// y   = coda(s_loops),  or coda(norm(s_loops))
 /// ```
 ///
-/// [`LoopsConfig`] has the choices. Each part is a stack of layers on its own stream, and each pass over the core opens
-/// and closes this stream. With [`LoopOrder::Repeat`], each layer of the core is a stack by itself, and is repeated
-/// before the next one.
+/// [`LoopsConfig`] holds the settings. The prelude, the core and the coda are stacks of layers, each on its own stream.
+/// Each pass over the core starts a new stream and ends it. With [`LoopOrder::Repeat`], each layer of the core is a
+/// stack by itself, and runs all its loops before the next layer starts.
 ///
 /// # Gradients
 ///
-/// With truncated backpropagation, only the last `backward` loops have a graph. Parameters, states and e get no gradient
-/// from the earlier loops. The later loops do not cut e, so the prelude is trained through each of their injections. A
-/// parameter's gradient is the sum over the loops that use it.
+/// With truncated backpropagation, only the last `backward` loops have a graph. Parameters, states and e get no
+/// gradient from the earlier loops. In the last loops, e keeps its gradient, so each injection in these loops trains
+/// the prelude. A parameter's gradient is the sum over the loops that use it.
 ///
 /// # Reading in pieces
 ///
-/// The cache has keys and values for each layer in each loop. The random state outside training depends only on the
-/// position, so a pass with a cache equals a whole pass.
+/// The cache has keys and values for each layer in each loop. Outside training, the random state depends only on the
+/// position. So passes with a cache give the same results as one pass over the whole sequence.
 ///
 /// # The final norm
 ///
-/// The norm after the loops belongs to the embeddings of the model, so only
-/// [`forward_in`](ResidualBlock::forward_in) has it. [`forward`](ResidualBlock::forward) leaves it out.
+/// The norm after the loops belongs to the embeddings of the model. So [`forward_in`](ResidualBlock::forward_in)
+/// applies this norm, and [`forward`](ResidualBlock::forward) omits it.
 #[derive(Module, Debug)]
 pub struct Loops<B: Backend, R, E = Plain> {
     /// The layers of the prelude, of the core and of the coda.
     pub(crate) layers: Vec<R>,
     /// The ends of each stream, in the order of the layers.
     ends: Vec<E>,
-    /// W of the injection, `[2 · width, width]`; s comes first.
+    /// W of the injection, `[2 · width, width]`, applied to \[s; e\].
     adapter: Option<Param<Tensor<B, 2>>>,
     /// The vector of each loop, `[loops, width]`.
     timestep: Option<Param<Tensor<B, 2>>>,
     pub(crate) config: LoopsConfig,
     _backend: PhantomData<B>,
+}
+
+/// The positions in a pass.
+#[derive(Default)]
+pub(crate) struct At<B: Backend> {
+    /// Number of positions before this pass.
+    seen: Seen,
+    /// Token ids of the positions, `[batch, time]`.
+    ids: Option<Tensor<B, 2, Int>>,
 }
 
 impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Loops<B, R, E> {
@@ -77,12 +86,12 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Loops<B, R, E> {
         }
     }
 
-    /// The layers of the core.
+    /// Returns the indices of the core's layers.
     fn core(&self) -> Range<usize> {
         self.config.prelude..self.layers.len() - self.config.coda
     }
 
-    /// The layers of each stack of the core, in order.
+    /// Returns the indices of the layers in each stack of the core, in order.
     fn stacks(&self) -> Vec<Range<usize>> {
         match self.config.order {
             LoopOrder::Cycle => vec![self.core()],
@@ -90,22 +99,26 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Loops<B, R, E> {
         }
     }
 
-    /// Index of the ends of the first stack of the core.
+    /// Returns the index in `ends` of the core's first stack.
     fn first_core(&self) -> usize {
         usize::from(self.config.prelude > 0)
     }
 
-    /// Applies the prelude, the loops, `norm` and the coda to x `[batch, time, width]`.
+    /// Applies the prelude, the loops, `norm` and the coda to x `[batch, time, width]` of the tokens `ids`.
     fn pass(
         &self,
         x: Tensor<B, 3>,
+        ids: Option<Tensor<B, 2, Int>>,
         mut cache: Option<&mut LoopsCache<R::Cache>>,
         norm: impl Fn(Tensor<B, 3>) -> Tensor<B, 3>,
     ) -> Tensor<B, 3> {
         let [rows, time, _] = x.dims();
-        let mut seen = Seen::default();
+        let mut at = At {
+            seen: Seen::default(),
+            ids,
+        };
         if let Some(cache) = cache.as_deref_mut() {
-            seen = cache.seen.clone();
+            at.seen = cache.seen.clone();
             cache.seen.advance(rows, time);
         }
         let e = match self.config.prelude {
@@ -113,12 +126,14 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Loops<B, R, E> {
             prelude => {
                 let caches = cache.as_deref_mut().map(|cache| &mut cache.prelude[..]);
                 let layers = &self.layers[..prelude];
-                recompute::followed::<B, _>(|| through(&self.ends[0], layers, x, caches))
+                recompute::followed::<B, _>(|| {
+                    through(&self.ends[0], layers, x, at.ids.clone(), caches)
+                })
             }
         };
         let mut s = match cache.as_deref_mut() {
-            Some(cache) => self.loops_with(&e, &seen, cache),
-            None => self.loops(&e, &seen),
+            Some(cache) => self.loops_with(&e, &at, cache),
+            None => self.loops(&e, &at),
         };
         if self.config.norm {
             s = norm(s);
@@ -127,28 +142,28 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Loops<B, R, E> {
             (0, _) | (_, None) => s,
             (_, Some(ends)) => {
                 let caches = cache.map(|cache| &mut cache.coda[..]);
-                through(ends, &self.layers[self.core().end..], s, caches)
+                through(ends, &self.layers[self.core().end..], s, at.ids, caches)
             }
         }
     }
 
     /// Returns the state after all loops over a whole sequence.
-    pub(crate) fn loops(&self, e: &Tensor<B, 3>, seen: &Seen) -> Tensor<B, 3> {
+    pub(crate) fn loops(&self, e: &Tensor<B, 3>, at: &At<B>) -> Tensor<B, 3> {
         let loops = self.config.loops(recompute::step_seed::<B>());
         let trained = self.config.backward.map_or(loops, |most| most.min(loops));
-        // The parts of a cut pass may share only leaves.
+        // If recomputation cuts the pass into parts, the parts may share only leaves of the graph.
         let many = B::ad_enabled(&e.device()) && !recompute::is_cut::<B>() && trained > 1;
         let shared = many.then(|| autodiff::with_identities(self.clone()));
         let core = shared.as_ref().unwrap_or(self);
-        let mut s = self.start(e, seen);
+        let mut s = self.start(e, &at.seen);
         for stack in 0..self.stacks().len() {
             if trained < loops {
                 s = recompute::without_gradient(self, vec![s, e.clone()], |quiet, inputs| {
                     let [s, e] = [0, 1].map(|i| inputs[i].clone());
-                    (0..loops - trained).fold(s, |s, r| quiet.step((stack, r), s, &e, seen, None))
+                    (0..loops - trained).fold(s, |s, r| quiet.step((stack, r), s, &e, at, None))
                 });
             }
-            s = (loops - trained..loops).fold(s, |s, r| core.step((stack, r), s, e, seen, None));
+            s = (loops - trained..loops).fold(s, |s, r| core.step((stack, r), s, e, at, None));
         }
         s
     }
@@ -157,31 +172,31 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Loops<B, R, E> {
     fn loops_with(
         &self,
         e: &Tensor<B, 3>,
-        seen: &Seen,
+        at: &At<B>,
         cache: &mut LoopsCache<R::Cache>,
     ) -> Tensor<B, 3> {
-        let mut s = self.start(e, seen);
+        let mut s = self.start(e, &at.seen);
         for stack in 0..self.stacks().len() {
             for (r, caches) in cache.core.iter_mut().enumerate() {
-                s = self.step((stack, r), s, e, seen, Some(caches));
+                s = self.step((stack, r), s, e, at, Some(caches));
             }
         }
         s
     }
 
-    /// Loop r over stack `stack` of the core. `caches` are the caches of all layers of the core in this loop.
+    /// Runs loop r over stack `stack` of the core. `caches` are the caches of all layers of the core in this loop.
     fn step(
         &self,
         (stack, r): (usize, usize),
         s: Tensor<B, 3>,
         e: &Tensor<B, 3>,
-        seen: &Seen,
+        at: &At<B>,
         caches: Option<&mut Vec<R::Cache>>,
     ) -> Tensor<B, 3> {
         let s = match (self.config.timestep, self.config.inject) {
             (Timestep::None, Inject::None) => s,
             _ => {
-                let seen = seen.clone();
+                let seen = at.seen.clone();
                 let part = move |this: &Self, inputs: Vec<Tensor<B, 3>>| {
                     let [s, e] = [0, 1].map(|i| inputs[i].clone());
                     vec![this.injected(this.timed(s, r, &seen), e)]
@@ -193,11 +208,12 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Loops<B, R, E> {
         let first = self.config.prelude;
         let caches = caches.map(|caches| &mut caches[layers.start - first..layers.end - first]);
         let ends = &self.ends[self.first_core() + stack];
-        // The coda, or the unembedding, follows.
-        recompute::followed::<B, _>(|| through(ends, &self.layers[layers], s, caches))
+        // The next stack, the coda or the unembedding follows.
+        let ids = at.ids.clone();
+        recompute::followed::<B, _>(|| through(ends, &self.layers[layers], s, ids, caches))
     }
 
-    /// s_0 `[batch, time, width]`.
+    /// Returns s_0 `[batch, time, width]`.
     fn start(&self, e: &Tensor<B, 3>, seen: &Seen) -> Tensor<B, 3> {
         let start = self.config.start;
         if start == LoopStart::Embedding {
@@ -234,7 +250,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Loops<B, R, E> {
         }
     }
 
-    /// inject(s, e).
+    /// Returns inject(s, e).
     fn injected(&self, s: Tensor<B, 3>, e: Tensor<B, 3>) -> Tensor<B, 3> {
         match (self.config.inject, &self.adapter) {
             (Inject::Add, _) => s + e,
@@ -262,7 +278,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> ResidualBlock<B> for Loops<B, 
 
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
         Stream {
-            x: self.pass(stream.x, cache, |x| x),
+            x: self.pass(stream.x, stream.ids.clone(), cache, |x| x),
             ..stream
         }
     }
@@ -280,7 +296,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> ResidualBlock<B> for Loops<B, 
             .remove(0)
         };
         Stream {
-            x: self.pass(stream.x, cache, norm),
+            x: self.pass(stream.x, stream.ids.clone(), cache, norm),
             ..stream
         }
     }

@@ -1,4 +1,5 @@
-//! Tensors that depend only on positions: sinusoids of time and depth, and the random state outside training.
+//! Tensors that do not depend on the tokens: sinusoids of the position and the loop, and the random state outside
+//! training.
 
 use std::f64::consts::FRAC_PI_2;
 
@@ -7,8 +8,8 @@ use residual_zoo_core::Seen;
 
 use crate::draw;
 
-/// P^r at `time` positions after `seen`, `[rows, time, width]` or `[1, time, width]` (Dehghani et al. 2018, eqs. 6 and
-/// 7): at position t and in loop r, features 2c and 2c + 1 are
+/// Returns P^r at `time` positions after `seen`, `[rows, time, width]`, or `[1, time, width]` if all rows share the
+/// positions (Dehghani et al. 2018, eqs. 6 and 7). At position t and in loop r, features 2c and 2c + 1 are
 ///
 /// ```text
 /// sin(t ω) + sin(r ω),  cos(t ω) + cos(r ω),  ω = 10000^(−2c / width)
@@ -36,8 +37,8 @@ pub(crate) fn sinusoids<B: Backend>(
     angles.sin() + row(&of_loop)
 }
 
-/// The random state at `time` positions after `seen`, `[rows, time, width]` or `[1, time, width]`, from N(0, `std`²).
-/// It depends only on the position.
+/// Returns the random state at `time` positions after `seen`, `[rows, time, width]`, or `[1, time, width]` if all rows
+/// share the positions. The state is from N(0, `std`²), and depends only on the position.
 pub(crate) fn states<B: Backend>(
     width: usize,
     time: usize,

@@ -164,7 +164,7 @@ fn reading_in_pieces_is_reading_the_whole() {
     }
 }
 
-/// The gradient of each parameter, in the order of the fields.
+/// Collects the gradient of each parameter, in the order of the fields.
 struct Collect<'a> {
     gradients: &'a GradientsParams,
     found: Vec<Option<TensorData>>,
@@ -177,7 +177,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Collect<'_> {
     }
 }
 
-/// The output for x, and the gradient of Σ y² with respect to each parameter.
+/// Returns the output for x, and the gradient of Σ y² with respect to each parameter.
 fn pass(
     block: &Loops<A, Block<A>>,
     x: &Tensor<A, 3>,
@@ -260,9 +260,9 @@ fn a_truncated_gradient_is_the_gradient_of_the_last_loops() {
 }
 
 impl<B: Backend> Loops<B, Block<B>> {
-    /// The state after all loops of x, in a model with one layer before the core.
+    /// Returns the state after all loops over x, in a model with one layer before the core.
     fn before_coda(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let e = through(&Plain, &self.layers[..1], x, None);
+        let e = through(&Plain, &self.layers[..1], x, None, None);
         self.loops(&e, &Default::default())
     }
 }
@@ -397,7 +397,7 @@ fn the_injection_and_the_vectors_are_counted() {
         order: LoopOrder::Repeat,
         ..config
     };
-    // Each of two layers is injected in each of three loops.
+    // e is injected before each of two layers, in each of three loops.
     assert_eq!(repeated.cost(WIDTH, 3).forward_flops, 2 * 3 * 2 * matrix);
     assert_eq!(repeated.cost(WIDTH, 3).params, found.params);
 }

@@ -6,8 +6,8 @@
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, backend::Backend};
 use residual_zoo_core::{
-    Branch, BranchFn, Cache, Connection, Embeddings, Ends, Increment, ResidualBlock, Seen, Stack,
-    Stream, Update, WithEnds, recompute,
+    Branch, BranchFn, Cache, Connection, Embeddings, Ends, Increment, Past, ResidualBlock, Seen,
+    Stack, Stream, Update, WithEnds, recompute,
 };
 use residual_zoo_loops::{Loops, LoopsCache};
 use residual_zoo_recurrent::{Recurrent, RecurrentCache};
@@ -55,7 +55,7 @@ impl<B: Backend, E: Embeddings<B>> Embeddings<B> for Tables<B, E> {
 /// The connection `C` of an update, on a stream with ends `E`.
 #[derive(Module, Debug)]
 pub enum MaybeWithEnds<B: Backend, C, E> {
-    /// On the stream of the layers around it.
+    /// On the stream of the surrounding layers.
     OnStream(C),
     /// On its own stream.
     Alone(WithEnds<B, C, E>),
@@ -80,25 +80,26 @@ pub enum Layer<B: Backend, R, C> {
 }
 
 impl<B: Backend, R: ResidualBlock<B>, C: Connection<B>> ResidualBlock<B> for Layer<B, R, C> {
-    type Cache = R::Cache;
+    /// The cache of the block, and the earlier positions that a connection around it reads.
+    type Cache = (R::Cache, Vec<Past<B>>);
 
     fn new_cache(&self) -> Self::Cache {
         match self {
-            Self::Sublayers(block) => block.new_cache(),
+            Self::Sublayers(block) => (block.new_cache(), Vec::new()),
             Self::Whole(update) => update.new_cache(),
         }
     }
 
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
         match self {
-            Self::Sublayers(block) => block.forward(stream, cache),
+            Self::Sublayers(block) => block.forward(stream, cache.map(|(cache, _)| cache)),
             Self::Whole(update) => update.forward(stream, cache),
         }
     }
 }
 
-/// The part of a model between the embeddings: layers that consist of the block `R`, with connections `C`, on a stream
-/// with ends `E`.
+/// The part of a model between the embeddings and the unembedding: layers that consist of the block `R`, with
+/// connections `C`, on a stream with ends `E`.
 #[derive(Module, Debug)]
 pub enum Body<B: Backend, R, C, E> {
     /// Layers over the whole sequence.
@@ -107,7 +108,7 @@ pub enum Body<B: Backend, R, C, E> {
     Streams(Vec<Stack<B, Layer<B, R, C>, E>>),
     /// Layers over two blocks of the sequence at a time.
     Recurrent(Recurrent<B, Layer<B, R, C>, E>),
-    /// Layers of which some are used several times in depth.
+    /// Layers, some of which run several times in depth.
     Loops(Loops<B, Layer<B, R, C>, E>),
 }
 
@@ -122,7 +123,7 @@ pub enum BodyCache<B: Backend, C> {
     Loops(LoopsCache<C>),
 }
 
-/// Rows of a recurrence settle their blocks together, so they stay at the same position.
+/// In a recurrence, all sequences of a batch settle their blocks together, so they stay at the same position.
 impl<B: Backend, C: Cache> Cache for BodyCache<B, C> {
     fn joins(&self) -> bool {
         match self {
@@ -152,7 +153,7 @@ impl<B: Backend, C: Cache> Cache for BodyCache<B, C> {
 impl<B: Backend, R: ResidualBlock<B>, C: Connection<B>, E: Ends<B>> ResidualBlock<B>
     for Body<B, R, C, E>
 {
-    type Cache = BodyCache<B, R::Cache>;
+    type Cache = BodyCache<B, <Layer<B, R, C> as ResidualBlock<B>>::Cache>;
 
     fn new_cache(&self) -> Self::Cache {
         match self {

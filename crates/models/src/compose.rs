@@ -5,8 +5,9 @@ mod validate;
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Architecture, ConfigError, ConnectionOf, Cost, Decoder, Design, EndsOf, Frame, Increment,
-    ModelConfig, Reads, Shape, Sites, Stack, StreamSize, Update, Vocabulary, WithEnds, unit,
+    Architecture, AttentionSize, ConfigError, ConnectionOf, Cost, Decoder, Design, EndsOf, Frame,
+    Increment, ModelConfig, Reads, Shape, Sites, Stack, StreamSize, Update, Vocabulary, WithEnds,
+    unit,
 };
 use residual_zoo_loops::{LoopsConfig, Part};
 use residual_zoo_recurrent::RecurrentConfig;
@@ -19,8 +20,8 @@ use crate::body::{Body, Layer, MaybeWithEnds, Tables};
 
 /// The config of any model of a zoo `A`.
 ///
-/// In RON, a model of one architecture with plain connections has the name of the architecture, such as
-/// `Gpt2(n_layer: 4)`. Any other model is written as follows:
+/// In RON, a [plain](Self::plain) model has the name of its only architecture, such as `Gpt2(n_layer: 4)`. Any other
+/// model is written as follows:
 ///
 /// ```ron
 /// Composed(
@@ -33,14 +34,15 @@ use crate::body::{Body, Layer, MaybeWithEnds, Tables};
 #[serde(into = "A::Written", bound = "A: List")]
 pub struct Composition<A: List> {
     /// The architectures of the layers: layer i uses entry i mod n of the n entries. All entries have the same width,
-    /// depth and context. The first entry makes the embeddings, including learned positions. If it has no learned
-    /// positions, like a rotary TokenFormer, no layer gets any.
+    /// depth and context. The first entry makes the embeddings, including learned positions. If the first entry has no
+    /// learned positions, as in a rotary TokenFormer, no layer gets learned positions.
     pub layers: Vec<A>,
-    /// The connection; `None` is the plain one.
+    /// The connection; `None` means the plain connection.
     pub connection: Option<PlacedConnection<A::Connections>>,
-    /// The recurrence around each layer; `None` for none. Each layer is a separate τ.
+    /// The recurrence around each layer; `None` means no recurrence. Each layer is a separate τ, the transformer that
+    /// the recurrence runs on two blocks at a time.
     pub recurrence: Option<RecurrentConfig>,
-    /// The depth loop over the layers; `None` for none.
+    /// The depth loop over the layers; `None` means no depth loop.
     pub loops: Option<LoopsConfig>,
     /// The patches of images, if the model reads images instead of token ids. The layers then have no causal mask, and
     /// the `context` of the architecture does not matter.
@@ -128,7 +130,7 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// Makes the layers of this model the τ of a recurrent transformer.
+    /// Puts a recurrence around each layer of this model. Each layer is a separate τ of the recurrent transformer.
     pub fn recurrent(self, recurrence: RecurrentConfig) -> Self {
         Self {
             recurrence: Some(recurrence),
@@ -167,7 +169,7 @@ impl<A: List> Composition<A> {
         Ok(())
     }
 
-    /// Makes this a model on the patches of images, a vision transformer.
+    /// Makes this model a vision transformer, on the patches of images.
     pub fn on_patches(self, patches: Patches) -> Self {
         Self {
             patches: Some(patches),
@@ -175,7 +177,8 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// The architecture, if this model has only one, with plain connections and without recurrence, loops and patches.
+    /// Returns the architecture, if this model has only one, with plain connections and without recurrence, loops or
+    /// patches.
     pub fn plain(&self) -> Option<&A> {
         let Self {
             layers,
@@ -193,24 +196,25 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// The entry of layer `layer`.
+    /// Returns the architecture of layer `layer`.
     pub(crate) fn entry(&self, layer: usize) -> &A {
         &self.layers[layer % self.layers.len()]
     }
 
-    /// Whether the layers themselves read images.
+    /// Whether the layers themselves read images, without patches.
     fn reads_images(&self) -> bool {
         self.layers.iter().any(A::reads_images)
     }
 
-    /// The parts of a depth loop; `None` without one.
+    /// Returns the parts of the depth loop; `None` without a depth loop.
     fn parts(&self) -> Option<Vec<Part>> {
         let loops = self.loops.as_ref()?;
         Some(loops.parts(self.shape().n_layer))
     }
 
-    /// The streams of the model. In a recurrence, each layer has its own stream. All of them are alike, so this returns
-    /// only the first. Of each part of a depth loop, it returns the first stream too.
+    /// Returns the streams of the model. In a recurrence, each layer has its own stream. These streams have the
+    /// same size, so the function returns only the first. For each part of a depth loop, the function also returns only
+    /// the first stream.
     fn streams(&self) -> Vec<StreamSize> {
         let streams = self.layers.first().map(A::streams).unwrap_or_default();
         if let (Some(parts), Some(whole)) = (self.parts(), streams.first()) {
@@ -252,25 +256,38 @@ impl<A: List> Composition<A> {
         found.unwrap_or_else(|| unreachable!("the streams have all layers"))
     }
 
-    /// The connections on a stream.
-    fn sites(&self, stream: StreamSize) -> Sites {
+    /// Returns the attention size of the first entry. `three_inputs` is true only if it is true in every entry.
+    fn attention(&self) -> Option<AttentionSize> {
+        let mut all = self.layers.iter().map(A::attention);
+        let first = all.next()??;
+        let three_inputs = |size: Option<AttentionSize>| size.is_some_and(|size| size.three_inputs);
+        Some(AttentionSize {
+            three_inputs: first.three_inputs && all.all(three_inputs),
+            ..first
+        })
+    }
+
+    /// Describes the connections on a stream.
+    fn sites(&self, stream: StreamSize, vocabulary: Vocabulary) -> Sites {
         let around_layers = matches!(self.connection, Some(PlacedConnection::PerLayer(_)));
         let per_layer = match self.requirements(stream).feed_forward {
             true => self.updates_per_layer(),
             false => 1,
         };
         Sites {
-            attention: !self.reads_images(),
+            attention: self.attention(),
             around_layers,
             recurrent: self.recurrence.is_some(),
             mixed: self.layers.len() > 1,
+            ids: (self.patches.is_none() && !self.reads_images() && self.recurrence.is_none())
+                .then_some(vocabulary.ids()),
             // Each layer of a recurrence, each part of a loop and each stage of a ResNet has its own stream.
             into_norm: !self.reads_images() && self.recurrence.is_none() && self.loops.is_none(),
             ..Sites::sublayers(stream.width, stream.n_layer, per_layer)
         }
     }
 
-    /// Number of updates of the stream in a layer that has all its sublayers.
+    /// Returns the number of updates of the stream in a layer that has all its sublayers.
     fn updates_per_layer(&self) -> usize {
         match self.connection {
             Some(PlacedConnection::PerLayer(_)) => 1,
@@ -278,24 +295,35 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// Requirements of the connection on a stream.
+    /// Returns the requirements of the connection on a stream.
     fn requirements(&self, stream: StreamSize) -> Frame {
         let updates = stream.n_layer * self.updates_per_layer();
         let placed = self.connection.as_ref();
         placed.map_or_else(Frame::default, |placed| placed.config().frame(updates))
     }
 
-    /// Requirements of the connection, and the input of the model.
+    /// Returns the requirements of the connection on the first stream, with the input of the model.
     fn frame(&self, vocabulary: Vocabulary) -> Frame {
         let stream = self.streams().first().copied();
         let frame = stream.map(|stream| self.requirements(stream));
         frame.unwrap_or_default().reading(vocabulary)
     }
 
-    fn layer<B: Backend>(&self, layer: usize, frame: &Frame, device: &B::Device) -> LayerOf<B, A> {
+    fn layer<B: Backend>(
+        &self,
+        layer: usize,
+        vocabulary: Vocabulary,
+        frame: &Frame,
+        device: &B::Device,
+    ) -> LayerOf<B, A> {
         let entry = self.entry(layer);
         let (stream, at) = self.stream_of(layer);
-        let sites = self.sites(stream);
+        // The first layer of a stream projects its own values, whatever the connection supplies to the other layers.
+        let frame = &Frame {
+            own_values: frame.own_values || at == 0,
+            ..*frame
+        };
+        let sites = self.sites(stream, vocabulary);
         // Indices of the connections on the stream.
         let mut numbers = at * sites.per_layer..;
         let mut next = |design: &A::Connections| {
@@ -323,55 +351,80 @@ impl<A: List> Composition<A> {
     fn ends<B: Backend>(
         &self,
         stream: StreamSize,
+        vocabulary: Vocabulary,
         device: &B::Device,
     ) -> Option<EndsOf<B, A::Connections>> {
         let placed = self.connection.as_ref().filter(|_| !stream.alone)?;
-        Some(placed.config().ends(&self.sites(stream), device))
+        Some(
+            placed
+                .config()
+                .ends(&self.sites(stream, vocabulary), device),
+        )
     }
 
-    /// Cost of all layers for sequences of `time` tokens, or for an image if the layers read images.
-    fn layers_cost(&self, time: usize, frame: &Frame) -> Cost {
+    /// Returns the cost of all layers and connections: per position of sequences of `time` positions, or per image if
+    /// the layers themselves read images.
+    fn layers_cost(&self, time: usize, vocabulary: Vocabulary, frame: &Frame) -> Cost {
         let (period, mut layer) = (self.layers.len(), 0);
-        // Consecutive layers that are alike, except for their entries, and the number of passes over them.
-        let alike: Vec<(usize, usize)> = match self.parts() {
+        // Groups of consecutive layers that differ only in their entries. For each group: the number of layers, the
+        // number of streams, and the number of passes, in total and with a backward pass.
+        let alike: Vec<(usize, usize, [usize; 2])> = match self.parts() {
             Some(parts) => parts
                 .iter()
-                .map(|part| (part.layers * part.streams, part.times))
+                .map(|part| {
+                    (
+                        part.layers * part.streams,
+                        part.streams,
+                        [part.times, part.trained],
+                    )
+                })
                 .collect(),
             None => {
                 let streams = self.layers.first().map(A::streams).unwrap_or_default();
-                streams.iter().map(|stream| (stream.n_layer, 1)).collect()
+                let streams = streams.iter().map(|stream| (stream.n_layer, 1, [1, 1]));
+                streams.collect()
             }
         };
-        let layers = alike.into_iter().flat_map(|(n_layer, times)| {
+        let layers = alike.into_iter().flat_map(|(n_layer, streams, passes)| {
             let first = layer;
             layer += n_layer;
             let entries = 0..period.min(n_layer);
-            entries.map(move |i| (first + i, (n_layer - i).div_ceil(period), times))
+            entries.map(move |i| (first + i, (n_layer - i).div_ceil(period), streams, passes))
         });
-        let layers = layers.map(|(i, like_it, times)| {
-            let layer = self.entry(i).block_cost(i, time, frame);
-            (layer * like_it).applied(times)
+        let with_values = Frame {
+            own_values: true,
+            ..*frame
+        };
+        let layers = layers.map(|(i, like_it, streams, [times, trained])| {
+            // A connection that supplies values needs one entry in `layers`, so all layers of a group are alike. The
+            // first layer of each stream has its own values.
+            let first = match frame.own_values {
+                true => 0,
+                false => streams.min(like_it),
+            };
+            let layer = |frame| self.entry(i).block_cost(i, time, frame);
+            let layers = layer(&with_values) * first + layer(frame) * (like_it - first);
+            layers.applied_cut(times, trained)
         });
         let layers = layers.fold(Cost::default(), |sum, cost| sum + cost);
-        layers + self.connections_cost(time, frame)
+        layers + self.connections_cost(time, vocabulary, frame)
     }
 
-    fn connections_cost(&self, time: usize, frame: &Frame) -> Cost {
+    fn connections_cost(&self, time: usize, vocabulary: Vocabulary, frame: &Frame) -> Cost {
         let Some(placed) = &self.connection else {
             return Cost::default();
         };
         if let Some(parts) = self.parts() {
             let parts = parts.iter().zip(self.streams()).map(|(part, stream)| {
-                let cost = placed.config().cost(&self.sites(stream));
-                (cost * part.streams).applied(part.times)
+                let cost = placed.config().cost(&self.sites(stream, vocabulary));
+                (cost * part.streams).applied_cut(part.times, part.trained)
             });
             return parts.fold(Cost::default(), |sum, cost| sum + cost);
         }
         let mut last = 0;
         let streams = self.streams().into_iter().map(|stream| {
             last += stream.n_layer;
-            let cost = placed.config().cost(&self.sites(stream));
+            let cost = placed.config().cost(&self.sites(stream, vocabulary));
             let positions = match self.reads_images() {
                 true => self.entry(0).positions(last - 1, time, frame),
                 false => 1,
@@ -425,7 +478,7 @@ impl<A: List> ModelConfig for Composition<A> {
         }
         if let Some(connection) = &self.connection {
             for stream in self.streams() {
-                let valid = connection.config().validate(&self.sites(stream));
+                let valid = connection.config().validate(&self.sites(stream, 1.into()));
                 valid.map_err(|error| error.within("connection"))?;
             }
         }
@@ -484,7 +537,8 @@ impl<A: List> ModelConfig for Composition<A> {
         self.layers.iter().any(A::has_statistics)
     }
 
-    /// Constrains the parameters of architectures that have constraints. Connections and recurrences have none.
+    /// Constrains the parameters of architectures that have constraints. Connections and recurrences have no
+    /// constraints.
     fn constrain<B: Backend>(&self, model: Self::Model<B>) -> Self::Model<B> {
         match self.layers.iter().any(A::is_constrained) {
             true => unit::normalise(model),
@@ -492,7 +546,7 @@ impl<A: List> ModelConfig for Composition<A> {
         }
     }
 
-    /// A recurrence closes its last block without a carry, so appending tokens changes it.
+    /// Whether appended tokens can change earlier outputs: a recurrence closes its last block without a carry.
     fn revises(&self) -> bool {
         self.recurrence.is_some()
     }
@@ -504,6 +558,27 @@ impl<A: List> ModelConfig for Composition<A> {
     fn copies(&self) -> usize {
         let placed = self.connection.as_ref();
         placed.map_or(1, |placed| placed.config().copies())
+    }
+
+    fn passes(&self) -> usize {
+        let n_layer = self.shape().n_layer;
+        self.parts().map_or(n_layer, |parts| {
+            let passes = parts
+                .iter()
+                .map(|part| part.streams * part.layers * part.times);
+            passes.sum()
+        })
+    }
+
+    fn repeats(&self) -> Option<usize> {
+        self.loops.as_ref().map(|_| self.layers.len())
+    }
+
+    fn outside_training(&self) -> Self {
+        Self {
+            loops: self.loops.as_ref().map(LoopsConfig::outside_training),
+            ..self.clone()
+        }
     }
 
     fn shape(&self) -> Shape {
@@ -539,13 +614,13 @@ impl<A: List> ModelConfig for Composition<A> {
                 .reading(vocabulary),
             None => frame,
         };
-        let mut layers =
-            (0..self.shape().n_layer).map(|layer| self.layer(layer, &of_layer(layer), device));
+        let mut layers = (0..self.shape().n_layer)
+            .map(|layer| self.layer(layer, vocabulary, &of_layer(layer), device));
         let streams = self.streams();
         if let (Some(loops), Some(parts)) = (&self.loops, self.parts()) {
             let layers = layers.collect();
             let ends = parts.iter().zip(streams).flat_map(|(part, stream)| {
-                (0..part.streams).map(move |_| self.ends(stream, device))
+                (0..part.streams).map(move |_| self.ends(stream, vocabulary, device))
             });
             let width = self.shape().width;
             let body = loops.init(layers, ends.collect(), width, device);
@@ -553,15 +628,16 @@ impl<A: List> ModelConfig for Composition<A> {
         }
         let body = match (&self.recurrence, streams.as_slice()) {
             (Some(recurrence), [stream, ..]) => {
-                let layers = layers.map(|layer| (layer, self.ends(*stream, device)));
+                let layers = layers.map(|layer| (layer, self.ends(*stream, vocabulary, device)));
                 Body::Recurrent(recurrence.init(layers.collect(), device))
             }
-            (None, [stream]) => {
-                Body::Stack(Stack::between(self.ends(*stream, device), layers.collect()))
-            }
+            (None, [stream]) => Body::Stack(Stack::between(
+                self.ends(*stream, vocabulary, device),
+                layers.collect(),
+            )),
             _ => {
                 let streams = streams.into_iter().map(|stream| {
-                    let ends = self.ends(stream, device);
+                    let ends = self.ends(stream, vocabulary, device);
                     Stack::between(ends, layers.by_ref().take(stream.n_layer).collect())
                 });
                 Body::Streams(streams.collect())
@@ -578,12 +654,14 @@ impl<A: List> ModelConfig for Composition<A> {
         let frame = self.frame(vocabulary);
         if let (Reads::Images(image), Some(patches)) = (vocabulary.reads, &self.patches) {
             let positions = patches.positions(image);
-            let layers = self.layers_cost(positions, &frame).applied(positions);
+            let layers = self
+                .layers_cost(positions, vocabulary, &frame)
+                .applied(positions);
             let tables = first.tables(vocabulary, &frame);
             let ends = tables.map(|tables| patches.cost(image, &tables));
             return layers + ends.unwrap_or_default();
         }
-        let layers = |time: usize| self.layers_cost(time, &frame);
+        let layers = |time: usize| self.layers_cost(time, vocabulary, &frame);
         let context = first.shape().context;
         let body = match &self.recurrence {
             Some(recurrence) => recurrence.cost(layers, context),

@@ -6,7 +6,7 @@
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{ConnectionOf, EndsOf};
 
-/// Declares an enum of connections, which is itself a [`Design`](crate::core::Design). It can be read from RON.
+/// Declares an enum of connections, which is itself a [`Design`](crate::core::Design). The enum can be read from RON.
 ///
 /// Each connection has one line, `Name(Config)`. The macro also declares `AnyConnection` and `AnyEnds`, each with a
 /// variant per connection. Import `Backend`, `ConnectionOf` and `EndsOf` before the call, because Burn's derive needs
@@ -180,11 +180,36 @@ connections! {
         Dense(residual_zoo_streams::DenseConfig),
         /// Hyper-connections: n streams, mixed by learned matrices.
         Hyper(residual_zoo_streams::HyperConfig),
-        /// mHC: n streams, mixed by doubly stochastic matrices.
+        /// mHC: n streams, mixed by doubly stochastic matrices. Also iHC, mHC-lite and KromHC.
         Mhc(residual_zoo_streams::MhcConfig),
         /// Attention residual: each branch reads a softmax mixture of all outputs.
         AttentionResidual(residual_zoo_streams::AttentionResidualConfig),
-        /// Value residual: attention mixes its values with the values of the first layer.
+        /// Value residual, ResFormer: attention mixes its values with the values of the first layer.
         ValueResidual(residual_zoo_streams::ValueResidualConfig),
+        /// Frac-connections: m fractions of the stream, mixed by learned matrices.
+        Frac(residual_zoo_streams::FracConfig),
+        /// U-net skips across depth, and a backout: an inner output that is subtracted at the end.
+        Skips(residual_zoo_streams::SkipsConfig),
+        /// The tricks of modded-nanogpt and nanochat together: smear, x_0 mixture, value embeddings, skips, backout.
+        Speedrun(residual_zoo_streams::SpeedrunConfig),
+        /// Deep delta learning: each branch gives the direction of a delta rule on the stream.
+        Delta(residual_zoo_streams::DeltaConfig),
+        /// Norms in other places: Peri-LN, after branches (OLMo 2), LayerNorm Scaling (LNS), Mix-LN.
+        NormPlacement(residual_zoo_streams::NormPlacementConfig),
+        /// SiameseNorm: a post-norm and a pre-norm stream that share every branch.
+        Siamese(residual_zoo_streams::SiameseConfig),
+        /// MUDD and DDFormer: the inputs q, k, v and r of a layer are mixtures of the outputs of all earlier layers.
+        Mudd(residual_zoo_streams::MuddConfig),
+        /// HybridNorm and HybridNorm*: norms on queries, keys and values, and a norm of the sum before the feed-forward
+        /// network.
+        HybridNorm(residual_zoo_streams::HybridNormConfig),
+        /// Gated value residual, SATFormer: values plus gated values of the first layer.
+        ValueGated(residual_zoo_streams::ValueGatedConfig),
+        /// Value embeddings: attention adds rows of token tables to its values.
+        ValueEmbedding(residual_zoo_streams::ValueEmbeddingConfig),
+        /// Shared values, SVFormer: all layers use the values of the first layer.
+        ValueShared(residual_zoo_streams::ValueSharedConfig),
+        /// LIMe: attention mixes the keys and values of all layers so far.
+        Lime(residual_zoo_streams::LimeConfig),
     }
 }

@@ -44,8 +44,8 @@ pub use residual_zoo_vit as vit;
 /// The config of any model of the zoo: the `model` field of a RON file.
 pub type ModelConfig = Composition<Zoo>;
 
-/// The config of a run of a model of the zoo: a RON file under `experiments/`.
+/// The config of a run that trains a zoo model: a RON file under `experiments/`.
 pub type RunConfig = residual_zoo_runs::RunConfig<ModelConfig>;
 
-/// A run of a model of the zoo, read from its directory.
+/// A run that trained a zoo model, read from its run directory.
 pub type Run = residual_zoo_runs::Run<ModelConfig>;

@@ -1,4 +1,4 @@
-//! Growing, merging and learning rates of compositions.
+//! Growth, merging and learning-rate multipliers of compositions.
 
 use residual_zoo_core::{ConfigError, Tensors, Transfer, no_merge};
 
@@ -14,8 +14,8 @@ impl<A: List> Transfer for Composition<A> {
         self.layers.iter().any(A::has_rates)
     }
 
-    /// Returns the multiplier of the architecture that owns the parameter, or 1 for connections, recurrences and depth
-    /// loops.
+    /// Returns the learning-rate multiplier from the architecture that owns the parameter, or 1 for connections,
+    /// recurrences and depth loops.
     fn rate(&self, name: &str) -> f64 {
         let layer = name.split('.').find_map(|part| part.parse().ok());
         let is_connection = [".connection.", ".ends."]
@@ -27,9 +27,11 @@ impl<A: List> Transfer for Composition<A> {
         }
     }
 
-    /// Requires equal patches, recurrences in both models or in neither, depth loops with the same parameters, and
-    /// connections that differ only in initial values. The stream can widen only in a plain model, because parameters of connections and recurrences do not
-    /// widen.
+    /// Requires equal patches, a recurrence in both models or in neither, depth loops with the same parameters, and
+    /// connections that differ only in initial values. Also requires equal numbers of entries, and that each entry can
+    /// grow from its counterpart. Unless the weights are converted to another architecture, the numbers of layers must
+    /// be equal too. Only a plain model can take weights of another architecture, or have a wider stream than the
+    /// smaller model, because parameters of connections and recurrences can be neither converted nor widened.
     fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
         let connection = match (&self.connection, &smaller.connection) {
             (Some(this), Some(smaller)) => this.continues(smaller),
@@ -98,8 +100,8 @@ impl<A: List> Transfer for Composition<A> {
         Ok(())
     }
 
-    /// Grows entry i from entry i of the smaller model. With several entries, each grows its own layers, and other
-    /// weights stay the same.
+    /// Grows entry i from entry i of the smaller model. With several entries, each entry grows its own layers, and
+    /// other weights stay the same.
     fn grow(
         &self,
         smaller: &Self,
@@ -136,7 +138,7 @@ impl<A: List> Transfer for Composition<A> {
     }
 }
 
-/// Returns the index of the layer that owns a parameter.
+/// Returns the index of the layer that owns a parameter; `None` for a parameter outside the layers.
 fn layer_of(name: &str) -> Option<usize> {
     let (_, rest) = name.split_once("layers.")?;
     rest.split('.').next()?.parse().ok()

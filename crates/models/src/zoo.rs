@@ -8,14 +8,14 @@ use residual_zoo_core::EmbeddingsOf;
 
 use crate::ConnectionConfig;
 
-/// Declares an enum of architectures, which is itself an [`Architecture`](crate::core::Architecture). It can be read
-/// from RON, and builds the model of any variant without dynamic dispatch. A [`Composition`](crate::Composition) of the
-/// enum is a model config.
+/// Declares an enum of architectures, which is itself an [`Architecture`](crate::core::Architecture). The enum can be
+/// read from RON, and builds the model of any variant without dynamic dispatch. A [`Composition`](crate::Composition)
+/// of the enum is a model config.
 ///
-/// Each architecture has one line, `Name(Config, Block)`: its config and the type of its layers. The type takes the
-/// backend and the connection around the sublayers. The macro also declares `Block`, `Embeddings`, `BlockCache` and
-/// `Written`, each with a variant per architecture. Import `Backend` and `EmbeddingsOf` before the call, because
-/// Burn's derive needs plain names. After the enum, `with` names the enum of connections from
+/// Each architecture has one line, `Name(Config, Block)`: its config and the type of its layers. The type has two
+/// parameters, the backend and the connection around the sublayers. The macro also declares `Block`, `Embeddings`,
+/// `BlockCache` and `Written`, each with a variant per architecture. Import `Backend` and `EmbeddingsOf` before the
+/// call, because Burn's derive needs plain names. After the enum, `with` names the enum of connections from
 /// [`connections!`](macro@crate::connections).
 ///
 /// A line `To from From: convert` lets a model of `To` start from the weights of a model of `From`. `convert` takes
@@ -101,7 +101,7 @@ macro_rules! zoo {
                 connection: Option<$crate::PlacedConnection<$connections>>,
                 #[serde(default)]
                 recurrence: Option<$crate::recurrent::RecurrentConfig>,
-                // Omitted if there are none, so the files of other models have no such field.
+                // Omitted if `None`, so the files of models without a depth loop or patches lack these fields.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 loops: Option<$crate::loops::LoopsConfig>,
                 #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -231,6 +231,12 @@ macro_rules! zoo {
             fn positions(&self, layer: usize, time: usize, frame: &$crate::core::Frame) -> usize {
                 match self {
                     $(Self::$name(config) => config.positions(layer, time, frame),)+
+                }
+            }
+
+            fn attention(&self) -> Option<$crate::core::AttentionSize> {
+                match self {
+                    $(Self::$name(config) => config.attention(),)+
                 }
             }
 

@@ -5,14 +5,14 @@ use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::ops::attention::{DotAttention, KvCache, merge_heads, split_heads};
 use residual_zoo_core::unit::{UnitColumns, UnitRows};
-use residual_zoo_core::{Branch, Frame};
+use residual_zoo_core::{Branch, Change, Frame, Heads, QkvInput};
 
 use crate::{Factor, NgptConfig, NgptPositions, step_towards, unit};
 
-/// h + f(h) = N(N(h) + |α| (N(attention(h)) − N(h))).
+/// The branch f, for which h + f(h) = N(N(h) + |α| (N(attention(h)) − N(h))).
 ///
-/// attention(h) = softmax(√d q kᵀ + mask) v · W_proj for each head, with q = s_qk N(rotate(h · W_q)),
-/// k = s_qk N(rotate(h · W_k)) and v = h · W_v.
+/// attention(h) = y · W_proj, where y has the outputs of the heads side by side. The output of a head of width d is
+/// softmax(√d q kᵀ + mask) v, with q = s_qk N(rotate(h · W_q)), k = s_qk N(rotate(h · W_k)) and v = h · W_v.
 #[derive(Module, Debug)]
 pub struct Attention<B: Backend> {
     /// α, `[width]`.
@@ -58,23 +58,25 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// attention(h) `[batch, time, width]`, where `change(v)` replaces v.
+    /// Returns attention(h) `[batch, time, width]`. `change` replaces q, k and v before q and k get their positions and
+    /// norms.
     pub(crate) fn attention(
         &self,
         h: Tensor<B, 3>,
-        change: &mut dyn FnMut(Tensor<B, 4>) -> Tensor<B, 4>,
+        change: Change<'_, B>,
         cache: Option<&mut KvCache<B>>,
     ) -> Tensor<B, 3> {
         let seen = KvCache::seen(&cache);
         let heads = |w: &UnitColumns<B>| split_heads(w.forward(h.clone()), self.n_head);
-        let [q, k, v] = [&self.q, &self.k, &self.v].map(heads);
+        let qkv = [&self.q, &self.k, &self.v].map(heads);
+        let [q, k, v] = change(Heads::new(h.into(), qkv)).qkv();
         let [_, n_head, _, d] = q.dims();
         let s_qk = self.qk_scale.value().reshape([1, n_head, 1, d]);
         let [q, k] = [q, k].map(|x| {
             let x = self.positions.encode(self.base, x, &seen);
             unit(x) * s_qk.clone()
         });
-        let y = self.heads.forward([q, k, change(v)], cache);
+        let y = self.heads.forward([q, k, v], cache);
         self.dropout.forward(self.proj.forward(merge_heads(y)))
     }
 }
@@ -91,16 +93,18 @@ impl<B: Backend> Branch<B> for Attention<B> {
     }
 
     fn residual(&self, h: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
-        let y = self.attention(h.clone(), &mut |v| v, cache);
+        let y = self.attention(h.clone(), &mut |heads| heads, cache);
         step_towards(h, &self.alpha, y)
     }
 
-    fn with_values(
+    fn attend(
         &self,
-        h: Tensor<B, 3>,
-        change: &mut dyn FnMut(Tensor<B, 4>) -> Tensor<B, 4>,
+        h: QkvInput<B>,
+        change: Change<'_, B>,
         cache: Option<&mut Self::Cache>,
     ) -> Tensor<B, 3> {
+        // f(h) is a step from h towards attention(h), so q, k and v cannot have separate inputs.
+        let h = h.same();
         let y = self.attention(h.clone(), change, cache);
         step_towards(h.clone(), &self.alpha, y) - h
     }

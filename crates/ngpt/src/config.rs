@@ -2,13 +2,14 @@
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Architecture, ConfigError, Connection, Cost, Frame, Shape, Transfer, Vocabulary, check,
+    Architecture, AttentionSize, ConfigError, Connection, Cost, Frame, Shape, Transfer, Vocabulary,
+    check,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{Attention, Block, Factor, Mlp, NgptPositions, UnitEmbeddings, embeddings};
 
-/// The config of nGPT. Fields that a file leaves out have the values of [`Default`]: the size of GPT-2 small.
+/// The config of nGPT. Fields that the run file omits have the values of [`Default`]: the size of GPT-2 small.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NgptConfig {
@@ -22,9 +23,9 @@ pub struct NgptConfig {
     pub d_ff: Option<usize>,
     /// Maximum number of positions.
     pub context: usize,
-    /// The positions of queries and keys.
+    /// The way queries and keys encode their positions.
     pub positions: NgptPositions,
-    /// Base of the angles of the positions.
+    /// Base of the position angles.
     pub rotary_base: f64,
     /// Dropout on h_0, on the attention weights and on the output of each sublayer before it is normalised.
     pub dropout: f64,
@@ -46,27 +47,28 @@ impl Default for NgptConfig {
 }
 
 impl NgptConfig {
-    /// Width of a head, d.
+    /// Returns the width of a head, d.
     pub fn head_dim(&self) -> usize {
         self.width / self.n_head
     }
 
-    /// Width of the feed-forward network.
+    /// Returns the width of the feed-forward network.
     pub fn d_ff(&self) -> usize {
         self.d_ff.unwrap_or(4 * self.width)
     }
 
-    /// 1/√D: the standard deviation of the initial weights, and the value at which most factors are stored.
+    /// Returns 1/√D: the standard deviation of the initial weights that do not project to the stream, and the initial
+    /// stored value of most factors.
     pub(crate) fn std(&self) -> f64 {
         (self.width as f64).powf(-0.5)
     }
 
-    /// Standard deviation of the initial projections to the stream, 1/√(2 L D).
+    /// Returns the standard deviation of the initial projections to the stream, 1/√(2 L D).
     pub(crate) fn std_of_output(&self) -> f64 {
         self.std() * (2.0 * self.n_layer as f64).powf(-0.5)
     }
 
-    /// Builds α of a sublayer, which begins at 0.05.
+    /// Builds α of a sublayer, initially 0.05.
     pub(crate) fn alpha<B: Backend>(&self, device: &B::Device) -> Factor<B> {
         Factor::new(self.width, 0.05, self.std(), device)
     }
@@ -88,6 +90,13 @@ impl Architecture for NgptConfig {
             n_sublayer: 2,
             dropout: self.dropout,
         }
+    }
+
+    fn attention(&self) -> Option<AttentionSize> {
+        Some(AttentionSize {
+            three_inputs: false,
+            ..AttentionSize::of_heads(self.n_head, self.head_dim())
+        })
     }
 
     fn is_constrained(&self) -> bool {

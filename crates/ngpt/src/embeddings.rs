@@ -33,7 +33,7 @@ impl<B: Backend> UnitEmbeddings<B> {
     }
 }
 
-/// The cost of the embeddings. s_z counts as a part of the unembedding.
+/// Returns the cost of the embeddings. s_z counts as a part of the unembedding.
 pub(crate) fn cost(width: usize, vocabulary: Vocabulary) -> Cost {
     let outputs = vocabulary.outputs;
     Cost {
@@ -42,7 +42,7 @@ pub(crate) fn cost(width: usize, vocabulary: Vocabulary) -> Cost {
             unembedding: outputs * width + outputs,
             other: 0,
         },
-        forward_flops: 2 * outputs * width,
+        ..Cost::flops(2 * outputs * width)
     }
 }
 
@@ -57,7 +57,7 @@ impl<B: Backend> Embeddings<B> for UnitEmbeddings<B> {
         widen(self.unembedding.forward(h)) * s_z
     }
 
-    /// The stream has length 1, so there is no norm.
+    /// Returns h unchanged, because every state has length 1.
     fn final_norm(&self, h: Tensor<B, 3>) -> Tensor<B, 3> {
         h
     }

@@ -1,5 +1,5 @@
 //! nGPT (Loshchilov et al., "nGPT: normalized transformer with representation learning on the hypersphere", 2024).
-//! Every state of the stream, and every weight vector along the width of the stream, has length 1.
+//! Every state of the stream, and every weight vector as wide as the stream, has length 1.
 //!
 //! ```text
 //! h_0    = wte[ids]
@@ -12,9 +12,12 @@
 //! mlp(h) = (√D s_u (h · W_fc) ⊙ silu(√D s_v (h · W_gate))) · W_proj
 //! ```
 //!
-//! There is no other norm, no bias and no weight decay. After every optimizer step, [`unit::normalise`] of `core` sets
-//! the lengths of the weight vectors to 1: of the columns of W_q, W_k, W_v, W_fc, W_gate and lm_head, and of the rows
-//! of wte and of both projections to the stream.
+//! D is the width of the stream, and d the width of a head. α_A, α_M, s_qk, s_u, s_v and s_z are learned
+//! [factors](Factor).
+//!
+//! There is no other norm, no bias and no weight decay. After every optimizer step, [`unit::normalise`] of `core`
+//! scales the weight vectors to length 1. These vectors are the columns of W_q, W_k, W_v, W_fc, W_gate and lm_head, and
+//! the rows of wte and of both projections to the stream.
 //!
 //! [`unit::normalise`]: residual_zoo_core::unit::normalise
 

@@ -8,7 +8,7 @@ use residual_zoo_core::{Activation, Branch, widen};
 
 use crate::{Factor, NgptConfig, step_towards};
 
-/// h + f(h) = N(N(h) + |α| (N(mlp(h)) − N(h))).
+/// The branch f, for which h + f(h) = N(N(h) + |α| (N(mlp(h)) − N(h))).
 ///
 /// mlp(h) = (√D s_u (h · W_fc) ⊙ silu(√D s_v (h · W_gate))) · W_proj.
 #[derive(Module, Debug)]
@@ -44,9 +44,10 @@ impl<B: Backend> Mlp<B> {
         }
     }
 
-    /// mlp(h) `[batch, time, width]`.
+    /// Returns mlp(h) `[batch, time, width]`.
     pub(crate) fn mlp(&self, h: Tensor<B, 3>) -> Tensor<B, 3> {
-        // A coordinate of h · W has a size of 1/√D, and silu is almost linear there.
+        // A coordinate of h · W has a size of about 1/√D, where silu is almost linear. The factor √D raises this size
+        // to about 1.
         let root = (h.dims()[2] as f64).sqrt();
         let scaled = |w: &UnitColumns<B>, s: &Factor<B>| {
             let s = (s.value() * root).unsqueeze();

@@ -10,8 +10,8 @@ pub enum NgptPositions {
     /// Rotary positions, as in the paper: coordinates 2c and 2c + 1 turn by the angle position · base^(−2c/d).
     #[default]
     Rotary,
-    /// The positions that NVIDIA/ngpt computes (its issue 10). They are not a rotation: coordinates 2c and 2c + 1 swap
-    /// places, and each is multiplied by a sine or cosine of the position.
+    /// The positions that NVIDIA/ngpt computes (its issue 10). These are not a rotation: coordinates 2c and 2c + 1 swap
+    /// places, and each is multiplied by a sine or cosine that depends on the position.
     Code,
 }
 
@@ -36,7 +36,8 @@ impl NgptPositions {
 }
 
 /// Returns y_2c = −x_{2c+1} e_{d/2+c} and y_{2c+1} = x_2c e_c for the table e_2c = sin(t f_c), e_{2c+1} = cos(t f_c) of
-/// position t, with the frequencies f. The code takes the halves of a table whose pairs are neighbours.
+/// position t, with the frequencies f. NVIDIA's code cuts this table, in which sines and cosines alternate, into two
+/// halves.
 fn as_code<B: Backend>(frequencies: &[f64], x: Tensor<B, 4>, seen: &Seen) -> Tensor<B, 4> {
     let [batch, heads, time, d] = x.dims();
     let (half, device) = (d / 2, x.device());
@@ -54,7 +55,7 @@ fn as_code<B: Backend>(frequencies: &[f64], x: Tensor<B, 4>, seen: &Seen) -> Ten
     neighbours(b.neg() * second, a * first)
 }
 
-/// Alternates the coordinates of a and b: two of `[rows, heads, time, d / 2]` to `[rows, heads, time, d]`.
+/// Interleaves the coordinates of a and b, both `[rows, heads, time, d / 2]`, into `[rows, heads, time, d]`.
 fn neighbours<B: Backend>(a: Tensor<B, 4>, b: Tensor<B, 4>) -> Tensor<B, 4> {
     let [rows, heads, time, half] = a.dims();
     let columns = [a, b].map(|x| x.reshape([rows, heads, time * half, 1]));

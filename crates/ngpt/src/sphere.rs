@@ -4,12 +4,13 @@ use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{NormDesign, RmsScale};
 
-/// N(x) = x / |x| over the last axis, of any shape `[…, n]`. N(0) is 0: dropout can drop all attention weights.
+/// Returns N(x) = x / |x| over the last axis, for any shape `[…, n]`. N(0) is 0; x is 0 if dropout drops all attention
+/// weights.
 pub fn unit<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let n = x.dims()[D - 1];
     let rms = NormDesign::Rms {
         scale: RmsScale::None,
-        // Below the rounding error of every mean square but zero.
+        // Far below the rounding errors of the mean squares that occur.
         eps: 1e-20,
     };
     // x / √(mean x²) has length √n.
@@ -28,8 +29,9 @@ pub fn step_towards<B: Backend>(
     unit(h.clone() + share * (y - h))
 }
 
-/// A learned factor of each feature. It is stored as p, and is p · init / scale. The stored p begins at `scale`, and
-/// the factor at `init`. A step of Adam with learning rate η therefore changes the factor by about η · init / scale.
+/// A learned factor for each feature. The parameter is p, and the factor is p · init / scale. Initially, p is `scale`,
+/// and the factor is `init`. A step of Adam with learning rate η therefore changes the factor by about η · init /
+/// scale.
 #[derive(Module, Debug)]
 pub struct Factor<B: Backend> {
     /// p, `[features]`.
@@ -39,7 +41,7 @@ pub struct Factor<B: Backend> {
 }
 
 impl<B: Backend> Factor<B> {
-    /// The factor of `features` features, which begins at `init` and is stored at `scale`.
+    /// Builds a factor for each of `features` features, initially `init`. The parameter p is initially `scale`.
     pub(crate) fn new(features: usize, init: f64, scale: f64, device: &B::Device) -> Self {
         Self {
             stored: Initializer::Constant { value: scale }.init([features], device),
@@ -47,7 +49,7 @@ impl<B: Backend> Factor<B> {
         }
     }
 
-    /// The factor of each feature, `[features]`.
+    /// Returns the factor of each feature, `[features]`.
     pub fn value(&self) -> Tensor<B, 1> {
         self.stored.val() * self.ratio
     }

@@ -75,7 +75,7 @@ fn numbers<const D: usize>(x: &Tensor<Flex, D>) -> Vec<f64> {
     x.to_data().iter::<f64>().collect()
 }
 
-/// x / |x| of a vector.
+/// Returns x / |x|.
 fn normalised(x: &[f64]) -> Vec<f64> {
     let length = x.iter().map(|x| x * x).sum::<f64>().sqrt();
     x.iter().map(|x| x / length).collect()
@@ -88,7 +88,8 @@ fn assert_close(found: &[f64], expected: &[f64], what: &str) {
     }
 }
 
-/// Compares both forms of an update of h with the paper's equation, where y is attention(h) or mlp(h).
+/// Compares three forms of an update of h, `residual`, `forward` and `attend`, with the paper's equation. y is
+/// attention(h) or mlp(h).
 fn follows_the_paper(
     branch: &impl Branch<Flex>,
     h: &Tensor<Flex, 3>,
@@ -111,8 +112,12 @@ fn follows_the_paper(
     assert_close(&numbers(&exact), &expected, "the residual form");
     let sum = branch.forward(h.clone(), None) + h.clone();
     assert_close(&numbers(&sum), &expected, "h + f(h)");
-    let with_values = branch.with_values(h.clone(), &mut |v| v, None) + h.clone();
-    assert_close(&numbers(&with_values), &expected, "h + f(h) with values");
+    let unchanged = branch.attend(h.clone().into(), &mut |heads| heads, None) + h.clone();
+    assert_close(
+        &numbers(&unchanged),
+        &expected,
+        "h + f(h) with unchanged heads",
+    );
 }
 
 #[test]
@@ -121,13 +126,13 @@ fn updates_are_the_steps_of_the_paper() {
     let h = Tensor::random([2, 7, 60], Distribution::Normal(0.0, 1.0), &device);
     let mut attention = Attention::<Flex>::new(&small(), &frame, &device);
     let mut mlp = Mlp::<Flex>::new(&small(), &device);
-    // Some shares are negative, and all are large enough to show.
+    // Some α are well below 0 and some well above, so that the test shows whether |α| is used.
     for alpha in [&mut attention.alpha, &mut mlp.alpha] {
         alpha.scatter(&device);
         let drawn = numbers(&alpha.value());
         assert!(drawn.iter().any(|x| *x < -0.1) && drawn.iter().any(|x| *x > 0.1));
     }
-    let y = attention.attention(h.clone(), &mut |v| v, None);
+    let y = attention.attention(h.clone(), &mut |heads| heads, None);
     follows_the_paper(&attention, &h, &attention.alpha.value(), &y);
     let y = mlp.mlp(h.clone());
     follows_the_paper(&mlp, &h, &mlp.alpha.value(), &y);
@@ -166,7 +171,8 @@ fn new_vectors_have_length_1_and_factors_their_initial_values() {
         };
         assert_eq!(info.role, Role::Unit, "{}", info.name);
         matrices += 1;
-        // The vectors are as wide as the stream; both axes of a square matrix are.
+        // The unit vectors are as wide as the stream. Both axes of a square matrix have this width, so the parameter's
+        // name tells the axis.
         let is_row = info.name.contains("proj") || info.name.contains("tokens");
         let squares = |i: usize, j: usize| values[i * columns + j].powi(2);
         let lengths: Vec<f64> = match is_row {

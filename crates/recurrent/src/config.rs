@@ -9,8 +9,8 @@ use crate::Recurrent;
 /// α, the weight of the accumulated state, in [0, 1].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Alpha {
-    /// Trained from this initial value and clamped, as in the authors' code. It has no gradient outside [0, 1], so an
-    /// α that training makes negative stays 0.
+    /// Trained from this initial value and clamped, as in the authors' code. Outside [0, 1], α has no gradient, so an α
+    /// that training makes negative stays 0.
     Trainable(f64),
     /// Trained from this initial value and clamped, with the gradient of the unclamped α (Bengio et al., "Estimating
     /// or propagating gradients through stochastic neurons", 2013).
@@ -24,7 +24,7 @@ pub enum Alpha {
 /// The state that is multiplied by α and carried from one step to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Form {
-    /// h_{i-1}, as in eq. 9. The paper does not define h_0; here it is zero.
+    /// h_{i-1}, as in eq. 9. The paper does not define h_0; this crate takes zero.
     #[default]
     Paper,
     /// y_{i-1}, the output instead of the hidden state, as in the authors' code. y_0 is x_1.
@@ -37,9 +37,9 @@ pub enum Form {
 pub struct RecurrentConfig {
     /// Number of tokens in a block, k.
     pub block: usize,
-    /// α: how it is set, and its initial value.
+    /// The kind of α, trained or fixed, and its initial value.
     pub alpha: Alpha,
-    /// The form of eq. 9: as printed, or as the authors' code computes it.
+    /// The form of eq. 9: as printed, or as in the authors' code.
     pub form: Form,
 }
 
@@ -62,20 +62,20 @@ impl Default for RecurrentConfig {
 /// | [`selective_copy`](Self::selective_copy) | 32 | fixed at 0.5 | as for copy | 0.5M | 508,704 |
 /// | [`shakespeare`](Self::shakespeare) | 16 | trained from 0.5 | 1 layer, d 384, 6 heads, 256 positions, 65 ids | 1.9E6 | 1,893,889 |
 ///
-/// Counts include the scales of norms, but τ has no biases: 12d² + 2d per layer, d for the final norm, the token and
-/// position tables, and 10d for the head of the image model. A trained α adds 1.
+/// Counts include norm scales, and τ has no biases: 12d² + 2d per layer, d for the final norm, the token and position
+/// tables, and 10d for the head of the image model. A trained α adds 1.
 impl RecurrentConfig {
-    /// Long-range image classification (section 6.1).
+    /// Returns the recurrence for long-range image classification (section 6.1).
     pub fn image() -> Self {
         Self::default()
     }
 
-    /// Copy (section 6.2).
+    /// Returns the recurrence for copy (section 6.2).
     pub fn copy() -> Self {
         Self::default()
     }
 
-    /// Selective copy (section 6.2). The authors' code fixes α.
+    /// Returns the recurrence for selective copy (section 6.2). The authors' code fixes α.
     pub fn selective_copy() -> Self {
         Self {
             alpha: Alpha::Fixed(0.5),
@@ -83,7 +83,7 @@ impl RecurrentConfig {
         }
     }
 
-    /// Shakespeare (section 6.3).
+    /// Returns the recurrence for Shakespeare (section 6.3).
     pub fn shakespeare() -> Self {
         Self {
             block: 16,
@@ -119,7 +119,7 @@ impl RecurrentConfig {
     ///
     /// # Panics
     ///
-    /// The first forward pass panics if [`validate`](Self::validate) rejects the config.
+    /// The first forward pass panics if `block` is 0, which [`validate`](Self::validate) rejects.
     pub fn init<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
         &self,
         layers: Vec<(R, E)>,
@@ -128,8 +128,8 @@ impl RecurrentConfig {
         Recurrent::new(self, layers, device)
     }
 
-    /// Cost per token on a sequence of `context` tokens, summed over the windows of τ. `tau(time)` is the cost of the
-    /// layers on a window of `time` tokens.
+    /// Returns the cost per token on a sequence of `context` tokens, summed over the windows of τ. `tau(time)` is the
+    /// cost of the layers per token on a window of `time` tokens.
     pub fn cost(&self, tau: impl Fn(usize) -> Cost, context: usize) -> Cost {
         let k = self.block.min(context);
         let blocks = context.div_ceil(k);

@@ -1,17 +1,17 @@
-//! Operations per sequence as section 5.1 estimates them.
+//! Operations per sequence, as estimated in section 5.1.
 //!
-//! The estimates add l² d for attention and l d² for linear layers, without constant factors. A multiply-add counts
-//! once, and the width of the feed-forward network is ignored. [`RecurrentConfig::cost`](crate::RecurrentConfig::cost)
-//! counts FLOPs.
+//! For l tokens of width d, the estimates add l² d for attention and l d² for linear layers, without constant factors.
+//! A multiply-add counts once, and the width of the feed-forward network is ignored.
+//! [`RecurrentConfig::cost`](crate::RecurrentConfig::cost) counts FLOPs.
 
-/// Operations of a transformer of `n_layer` layers and width `width` on `time` tokens: r(l² d + l d²), with r the
-/// number of layers, l the number of tokens and d the width.
+/// Returns the operations of a transformer on a sequence: r(l² d + l d²) for r = `n_layer` layers, l = `time` tokens
+/// and the width d = `width`.
 pub fn regular_operations(n_layer: usize, time: usize, width: usize) -> usize {
     n_layer * (time * time * width + time * width * width)
 }
 
-/// Operations of the same transformer as the τ of a recurrence with blocks of `block` tokens: r(4 d l k + 2 l d²),
-/// with k the number of tokens in a block.
+/// Returns the operations of the same transformer as the τ of a recurrence with blocks of k = `block` tokens:
+/// r(4 d l k + 2 l d²).
 ///
 /// This is [`regular_operations`] on 2k tokens, l / k times. In fact, eq. 9 calls τ on two blocks l / k − 1 times, and
 /// eqs. 8 and 10 call it on one block once each.

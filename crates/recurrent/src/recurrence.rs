@@ -28,17 +28,18 @@ use crate::{Alpha, Form, RecurrentConfig};
 ///
 /// # Prefixes
 ///
-/// Eq. 10 closes the last block without a carry. If another block follows, eq. 9 with a carry replaces these outputs.
-/// For α > 0, appending a block therefore changes the outputs of the block before it. In [`Form::Paper`], the first
-/// block is an exception, because h_0 is zero. At a fixed length, no output depends on a later token. A prefix has the
-/// outputs of the longer sequence if both have the same number of blocks, or if α = 0.
+/// Eq. 10 closes the last block without the carry α h_{i-1}. If another block follows, eq. 9, with the carry, computes
+/// the outputs of this block instead. For α > 0, appending a block therefore changes the outputs of the block before
+/// it. In [`Form::Paper`], the first block is an exception, because h_0 is zero. At a fixed length, no output depends
+/// on a later token. A prefix has the outputs of the longer sequence if both have the same number of blocks, or if
+/// α = 0.
 ///
 /// # Reading in pieces
 ///
 /// With a [cache](RecurrentCache), `forward` returns the outputs that a full pass over everything read so far would
-/// have at the positions of this piece. It does not revise outputs of earlier pieces. A block after a recurrence would
-/// keep outputs that change later, so no block with a cache may follow a `Recurrent`. A `Recurrent` therefore surrounds
-/// the whole model.
+/// have at the positions of this piece. It does not revise outputs of earlier pieces. A [`ResidualBlock`] after a
+/// recurrence would cache outputs that change later, so no block with a cache may follow a `Recurrent`. A `Recurrent`
+/// therefore surrounds the whole model.
 #[derive(Module, Debug)]
 pub struct Recurrent<B: Backend, R, E = Plain> {
     pub(crate) layers: Vec<R>,
@@ -101,7 +102,8 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         };
         let layer = match recompute::is_cut::<B>() {
             false => autodiff::with_identities(layer),
-            // A backward pass visits a graph once, so parts may share only leaves.
+            // Recomputation cuts the pass into parts. A backward pass visits a graph once, so the parts may share only
+            // leaves.
             true => layer,
         };
         match self.form {
@@ -110,7 +112,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         }
     }
 
-    /// Returns y_1, …, y_t of the only layer in the paper's form: the carry is α h_{i-1}, and h_0 = 0.
+    /// Returns y_1, …, y_t of the only layer, in the paper's form: the carry is α h_{i-1}, and h_0 = 0.
     fn paper(&self, x: Vec<Tensor<B, 3>>) -> Vec<Tensor<B, 3>> {
         let mut h_before = None;
         let mut h = self.tau(x[0].clone());
@@ -125,7 +127,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         ys
     }
 
-    /// Returns y_1, …, y_t of the only layer in the form of the authors' code: the carry is α y_{i-1}, and y_0 = x_1.
+    /// Returns y_1, …, y_t of the only layer, in the form of the authors' code: the carry is α y_{i-1}, and y_0 = x_1.
     fn code(&self, x: Vec<Tensor<B, 3>>) -> Vec<Tensor<B, 3>> {
         let mut y_before = x[0].clone();
         let mut h = self.tau(x[0].clone());
@@ -140,7 +142,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         ys
     }
 
-    /// τ(x).
+    /// Returns τ(x).
     fn tau(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         recompute::run(self, vec![x], |layer, x| {
             x.into_iter().map(|x| layer.apply(x)).collect()
@@ -148,8 +150,8 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         .remove(0)
     }
 
-    /// (y_i, h_{i+1}) = τ(α c + h_i, α c + x_{i+1}) (eq. 9). A last block that is shorter than the carry α c uses the
-    /// first rows of the carry.
+    /// Returns (y_i, h_{i+1}) = τ(α c + h_i, α c + x_{i+1}) (eq. 9). A last block that is shorter than the carry α c
+    /// uses the first positions of the carry.
     fn step(
         &self,
         c: Option<Tensor<B, 3>>,
@@ -175,13 +177,13 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
     /// Applies the only layer to blocks x `[batch, ≤ 2 k, width]`.
     fn apply(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let (tau, ends) = (&self.layers[0], &self.ends[0]);
-        close(ends, tau.forward(open(ends, x), None))
+        close(ends, tau.forward(open(ends, x, None), None))
     }
 }
 
-/// Cuts x into x_1, …, x_t of k tokens each; the last may be shorter. It cuts halves recursively, because Burn pads the
-/// gradient of a part with zeros to the length of the tensor that was cut. If all t parts were cut from the whole, the
-/// time would be quadratic in the length.
+/// Cuts x into x_1, …, x_t of k tokens each; the last may be shorter. The function cuts x into halves recursively,
+/// because Burn pads the gradient of a part with zeros to the length of the tensor that was cut. If all t parts were
+/// cut from the whole, the time would be quadratic in the length.
 fn cut<B: Backend>(x: Tensor<B, 3>, k: usize) -> Vec<Tensor<B, 3>> {
     let time = x.dims()[1];
     let left = time.div_ceil(k) / 2 * k;

@@ -1,6 +1,6 @@
 //! The recurrence over a sequence that arrives in pieces, in constant memory.
 //!
-//! All blocks but the last are settled. The last block, i + 1, is open:
+//! All blocks but the last are settled: later tokens do not change their outputs. The last block, i + 1, is open:
 //!
 //! ```text
 //!        extend: the next tokens are within the block
@@ -15,25 +15,25 @@
 //!              └──────────── an empty open block ─────────────────────────┘
 //! ```
 //!
-//! c is the carried state: h_{i-1} in the paper's form, y_{i-1} in the code's. The outputs y of the open block are
-//! provisional. They are the inputs of the next layer, so later layers compute only provisional results in their open
-//! block. `close` computes them again from settled inputs.
+//! c is the carried state: h_{i-1} in the paper's form, y_{i-1} in the form of the authors' code. The outputs y of the
+//! open block are provisional. The next layer reads them, so later layers compute only provisional results in their
+//! open block. `close` computes these results again from settled inputs.
 
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{Cache, Ends, ResidualBlock, close, open};
 
 use crate::{Form, Recurrent};
 
-/// The state of a [`Recurrent`] after the tokens read so far. Its size is constant:
+/// The state of a [`Recurrent`] after the tokens read so far. Its size does not grow with the sequence. It holds:
 ///
 /// - the input of the first layer for the open block, at most k tokens;
-/// - for each layer, the carry α c_{i-1}, the next carry c_i, and h_{i+1} so far, at most k tokens each;
-/// - for each layer, three caches of τ: after the left half of eq. 9 (k tokens), after the part of the right half read
-///   so far (at most 2k), and of eq. 10 over h_{i+1} (at most k).
+/// - for each layer, the carry α c_{i-1}, the next carried state c_i, and h_{i+1} so far, at most k tokens each;
+/// - for each layer, three caches of τ: after the left half of eq. 9 (k tokens), after the right half read so far (at
+///   most 2k), and over h_{i+1} in eq. 10 (at most k).
 ///
 /// c is h in [`Form::Paper`] and y in [`Form::Code`]. Block i + 1 is open until the first token after it arrives and
-/// settles it. Its x then passes through all layers again, because later layers have read provisional outputs of
-/// eq. 10. A token costs two passes through τ when it is read, and two more when its block is settled.
+/// settles it. The block's x then passes through all layers again, because later layers have read provisional outputs
+/// of eq. 10. A token costs two passes through τ when it is read, and two more when its block is settled.
 #[derive(Clone, Debug)]
 pub struct RecurrentCache<B: Backend, C> {
     /// Input x of the first layer for the tokens of the open block, `[batch, ≤ k, width]`.
@@ -41,23 +41,23 @@ pub struct RecurrentCache<B: Backend, C> {
     pub(crate) layers: Vec<LayerCache<B, C>>,
 }
 
-/// All rows of a batch settle their blocks together, so they stay at the same position.
+/// All sequences of a batch settle their blocks together, so they stay at the same position.
 impl<B: Backend, C: Cache> Cache for RecurrentCache<B, C> {}
 
 /// The state of a layer while block i + 1 is open.
 #[derive(Clone, Debug)]
 pub(crate) struct LayerCache<B: Backend, C> {
-    /// τ after the left half α c_{i-1} + h_i; empty before the first block.
+    /// The cache of τ after the left half α c_{i-1} + h_i; empty before the first block.
     pub(crate) left: C,
     /// α c_{i-1}, the carry that is added to the right half.
     pub(crate) carry: Option<Tensor<B, 3>>,
-    /// c_i, the carry of the next step.
+    /// c_i, from which the next step makes its carry α c_i.
     pub(crate) next_carry: Option<Tensor<B, 3>>,
-    /// τ after `left` and the part of the right half read so far.
+    /// The cache of τ after `left` and the part of the right half read so far.
     pub(crate) right: C,
     /// h_{i+1} so far.
     pub(crate) hidden: Option<Tensor<B, 3>>,
-    /// τ over `hidden` alone (eq. 10).
+    /// The cache of τ over `hidden` alone (eq. 10).
     pub(crate) closing: C,
 }
 
@@ -77,7 +77,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         }
     }
 
-    /// Each τ with the ends of its stream.
+    /// Iterates over each τ with the ends of its stream.
     fn taus(&self) -> impl Iterator<Item = (&R, &E)> {
         self.layers.iter().zip(&self.ends)
     }
@@ -94,7 +94,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         while at < new {
             if length(&cache.open) == self.block {
                 let y = self.close(cache);
-                // The part of the closed block that is in this piece.
+                // The settled outputs of this piece's part of the block replace the provisional outputs.
                 if at > 0 {
                     let ours = at.min(self.block);
                     ys.pop();
@@ -121,8 +121,8 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         })
     }
 
-    /// Settles the open block, which is full and has a successor: computes its y by eq. 9. Returns the y of the last
-    /// layer.
+    /// Settles the open block, which is full and has a successor, by computing its y with eq. 9. Returns the y of the
+    /// last layer.
     fn close(&self, cache: &mut RecurrentCache<B, R::Cache>) -> Tensor<B, 3> {
         let RecurrentCache { open, layers } = cache;
         let x = open.take().expect("a block is closed only when it is full");
@@ -158,7 +158,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
 }
 
 impl<B: Backend, C> LayerCache<B, C> {
-    /// α c_{i-1} + x_{i+1} for the part of x_{i+1} from token `from` of the block.
+    /// Returns α c_{i-1} + x_{i+1} for the part of x_{i+1} from token `from` of the block.
     fn right_half(&self, x: Tensor<B, 3>, from: usize) -> Tensor<B, 3> {
         let count = x.dims()[1];
         match &self.carry {
@@ -174,7 +174,7 @@ fn apply<B: Backend, R: ResidualBlock<B>>(
     x: Tensor<B, 3>,
     cache: &mut R::Cache,
 ) -> Tensor<B, 3> {
-    close(ends, tau.forward(open(ends, x), Some(cache)))
+    close(ends, tau.forward(open(ends, x, None), Some(cache)))
 }
 
 pub(crate) fn length<B: Backend>(x: &Option<Tensor<B, 3>>) -> usize {

@@ -30,7 +30,7 @@ fn layers(count: usize) -> Vec<Block<B>> {
     layers
 }
 
-/// Layers on streams with plain ends.
+/// Pairs each layer with plain ends of its stream.
 fn plain<R>(layers: Vec<R>) -> Vec<(R, Plain)> {
     layers.into_iter().map(|layer| (layer, Plain)).collect()
 }
@@ -80,7 +80,7 @@ fn without_a_carry_both_forms_agree() {
         let paper = forward(&recurrent(0.0, Form::Paper, tau.clone()), x.clone());
         let code = forward(&recurrent(0.0, Form::Code, tau.clone()), x.clone());
         assert!(difference(paper, code) < 1e-6);
-        // With a carry, the forms differ from the second block on.
+        // With α > 0, the forms differ if the sequence has more than one block.
         let paper = forward(&recurrent(0.5, Form::Paper, tau.clone()), x.clone());
         let code = forward(&recurrent(0.5, Form::Code, tau), x);
         assert_eq!(difference(paper, code) > 1e-3, time > 4, "{time} tokens");
@@ -107,7 +107,7 @@ fn alpha_is_kept_between_0_and_1() {
             assert!(difference(forward(&block, x.clone()), at(end)) < 1e-6);
         }
     }
-    // A sigmoid has the given initial value.
+    // The sigmoid initially has the given value.
     let sigmoid = forward(&of(Alpha::Sigmoid(0.3)), x.clone());
     assert!(difference(sigmoid, at(0.3)) < 1e-5);
 }
@@ -123,7 +123,7 @@ fn alpha_learns_at_the_ends_of_its_range_and_straight_through_beyond_them() {
         init: Some(Init::Fixed(0.3)),
         ..Gpt2Config::default()
     };
-    // The magnitude of the gradient of α, after α moves from this initial value.
+    // The absolute gradient of α, after α has moved by `by` from its initial value.
     let gradient = |alpha: Alpha, by: f64| {
         let recurrence = RecurrentConfig {
             block: 4,
@@ -213,8 +213,8 @@ fn reading_takes_memory_constant_in_the_length() {
         }
         let layer = |layer: &crate::streaming::LayerCache<B, _>| {
             let caches = [&layer.left, &layer.right, &layer.closing];
-            let tokens = |cache: &(KvCache<B>, Option<()>)| {
-                KvCache::seen(&Some(&mut cache.0.clone())).same().unwrap()
+            let tokens = |((kv, _), _): &<Block<B> as ResidualBlock<B>>::Cache| {
+                KvCache::seen(&Some(&mut kv.clone())).same().unwrap()
             };
             let streams = [&layer.carry, &layer.next_carry, &layer.hidden];
             (caches.map(tokens), streams.map(crate::streaming::length))
@@ -222,12 +222,12 @@ fn reading_takes_memory_constant_in_the_length() {
         let layers: Vec<_> = cache.layers.iter().map(layer).collect();
         held.push((crate::streaming::length(&cache.open), layers));
     }
-    // In the third block: two carries from earlier blocks, and all of its own tokens.
+    // After the third block, the cache holds two carries from earlier blocks and all tokens of the block.
     assert_eq!(held[2], (4, vec![([4, 8, 4], [4, 4, 4]); 2]));
     assert!(held[2..].iter().all(|h| *h == held[2]), "{held:?}");
 }
 
-/// x + 1. Counts the tokens that it sees, and the longest window.
+/// A block that returns x + 1, counts the tokens that it sees, and records the longest window.
 #[derive(Module, Clone, Debug, Default)]
 struct Probe;
 

@@ -2,8 +2,9 @@
 
 /// A chart of series over a shared x axis.
 ///
-/// The y axis spans the values that lines show over most of the x axis. The first steps of a run thus do not flatten
-/// the rest. Higher values are cut off, and the chart says so. Markers and references are always inside.
+/// The y axis spans the values that lines show over most of the x axis. The high losses of a run's first steps thus do
+/// not flatten the rest of its curve. Values far above this range are cut off, and the chart says so. Markers and
+/// references that the axes can show are never cut off, and neither is the last point of a line.
 ///
 /// A line that is too dense and noisy to follow is averaged, and the chart says so. The range of the averaged points
 /// becomes the line's band, unless the line has a band already.
@@ -28,20 +29,20 @@ pub struct Chart {
 pub struct Axis {
     /// The quantity.
     pub label: String,
-    /// Its unit; empty for none.
+    /// The unit of the quantity; empty for none.
     pub unit: String,
     /// The map from values to positions.
     pub scale: Scale,
 }
 
 impl Axis {
-    /// A linear axis.
+    /// Makes a linear axis.
     pub fn linear(label: impl Into<String>, unit: impl Into<String>) -> Self {
         let (label, unit, scale) = (label.into(), unit.into(), Scale::Linear);
         Self { label, unit, scale }
     }
 
-    /// A logarithmic axis.
+    /// Makes a logarithmic axis.
     pub fn log(label: impl Into<String>, unit: impl Into<String>) -> Self {
         Self {
             scale: Scale::Log,
@@ -67,16 +68,16 @@ pub struct Series {
     pub name: String,
     /// The points `(x, y)`, in any order.
     pub points: Vec<(f64, f64)>,
-    /// `(x, low, high)`, such as the range over seeds; empty for none.
+    /// The band as `(x, low, high)`, such as the range over seeds; empty for none.
     pub band: Vec<(f64, f64, f64)>,
     /// The drawing style of the points.
     pub style: Style,
-    /// The color, modulo the eight colors of the palette. Beyond eight, lines also have dashes.
+    /// The index of the color, modulo the eight colors of the palette. Lines of group 8 and above also have dashes.
     pub group: usize,
 }
 
 impl Series {
-    /// A solid line.
+    /// Makes a solid line.
     pub fn line(name: impl Into<String>, group: usize, points: Vec<(f64, f64)>) -> Self {
         Self {
             name: name.into(),
@@ -86,7 +87,7 @@ impl Series {
         }
     }
 
-    /// Hollow diamonds without a line, such as published results.
+    /// Makes hollow diamonds without a line, for example for published results.
     pub fn markers(name: impl Into<String>, group: usize, points: Vec<(f64, f64)>) -> Self {
         Self {
             style: Style::Markers,
@@ -117,7 +118,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// A reference line.
+    /// Makes a reference line.
     pub fn new(name: impl Into<String>, y: f64) -> Self {
         let name = name.into();
         Self { name, y }

@@ -12,7 +12,7 @@ impl Scale {
         value.abs() < LARGEST && (self == Scale::Linear || value > 1.0 / LARGEST)
     }
 
-    /// The position of `value`, up to the choice of origin and length.
+    /// Returns the position of `value`, up to the choice of origin and length.
     pub(crate) fn position(self, value: f64) -> f64 {
         match self {
             Scale::Linear => value,
@@ -20,7 +20,7 @@ impl Scale {
         }
     }
 
-    /// The value at `position`.
+    /// Returns the value at `position`.
     pub(crate) fn value(self, position: f64) -> f64 {
         match self {
             Scale::Linear => position,
@@ -70,7 +70,7 @@ impl Domain {
         Self { lo, hi, ..self }
     }
 
-    /// The relative position of `value`: 0 at the low end, 1 at the high end.
+    /// Returns the relative position of `value`: 0 at the low end, 1 at the high end.
     pub(crate) fn unit(&self, value: f64) -> f64 {
         (self.scale.position(value) - self.lo) / (self.hi - self.lo)
     }
@@ -133,8 +133,8 @@ fn even(lo: f64, hi: f64, target: usize) -> Vec<f64> {
     (first..=last).map(tick).collect()
 }
 
-/// `digits` times a power of ten. A negative power divides, because powers of ten are exact floats, but their
-/// reciprocals are not.
+/// Returns `digits` times a power of ten. For a negative exponent, divides by a power of ten, because powers of ten up
+/// to 10²² are exact floats, but their reciprocals are not.
 fn tenfold(digits: f64, exponent: i32) -> f64 {
     match 10f64.powi(exponent.abs()) {
         power if exponent < 0 => digits / power,

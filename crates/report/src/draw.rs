@@ -1,4 +1,4 @@
-//! The drawing of a chart as SVG.
+//! Draws a chart as SVG.
 
 use maud::{Markup, html};
 
@@ -160,7 +160,8 @@ impl Plot<'_> {
             @for ((y, label), row) in places.iter().zip(rows.unwrap_or_default()) {
                 @let x = label.x.map_or(self.right, |x| self.column(x));
                 g class={ "label " (label.class) } {
-                    // A leader far from the margin would cross other lines; the color suffices.
+                    // A line from a point far from the margin to its label would cross other lines; there, the color
+                    // suffices.
                     @if x > self.right - 40.0 {
                         (path("", &format!("M{x:.1},{y:.1}L{dot:.1},{row:.1}")))
                     }

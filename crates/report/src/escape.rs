@@ -1,19 +1,21 @@
-//! Escaping of untrusted text: one function for HTML and SVG, one for CSV, and [`markdown`](crate::markdown).
+//! Escapes untrusted text: one function for HTML and SVG, one for CSV, and [`markdown`](crate::markdown).
 
 use residual_zoo_system::harmless;
 
-/// Whether XML forbids the character, or the character changes the direction of text or controls a terminal.
+/// Whether the character must not be written unchanged: XML forbids it, or it separates lines, changes the direction of
+/// text or controls a terminal.
 fn is_odd(c: char) -> bool {
     matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}')
         || c.is_control()
 }
 
-/// Replaces odd characters of an HTML or SVG document.
+/// Replaces odd characters (see `is_odd`) of an HTML or SVG document by U+FFFD, except for line breaks and tabs.
 pub(crate) fn printable(document: String) -> String {
     document.replace(|c| is_odd(c) && !"\n\t".contains(c), "\u{fffd}")
 }
 
-/// Puts text on one line: line breaks and tabs become spaces, and control characters are escaped.
+/// Puts text on one line. Each run of spaces, tabs and line breaks becomes one space, or nothing at the ends of the
+/// text. Control characters are escaped.
 pub(crate) fn one_line(text: &str) -> String {
     let is_space = |c: char| matches!(c, ' ' | '\t'..='\r');
     let words = text.split(is_space).filter(|word| !word.is_empty());
@@ -33,7 +35,7 @@ pub(crate) fn csv_cell(cell: &str) -> String {
         }
     }
     let cell = text;
-    // Some spreadsheets drop invisible characters, and some read wide forms as signs too.
+    // Some spreadsheets drop invisible characters, and some read full-width forms as signs too.
     let is_unseen = |c: char| {
         c.is_whitespace() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}')
     };
@@ -105,7 +107,7 @@ mod tests {
 
     #[test]
     fn different_texts_are_different_cells() {
-        // Every text of up to five of these.
+        // Tries every text of up to five of these parts.
         let parts = ["'", "=", " ", "1", "-", "\\", "u{", "5c}", "9}", "\t", "\n"];
         let mut texts = vec![String::new()];
         let mut last = texts.clone();

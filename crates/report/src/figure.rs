@@ -12,24 +12,24 @@ use crate::series::{POINTS, Span, Trace, View, thin};
 use crate::shapes::{color, diamond, line, path, text};
 use crate::width::{shorten, width as columns, wrap};
 
-/// The style sheet of pages and of the charts in them.
+/// The style sheet of pages and of separate SVG files.
 pub(crate) const STYLE: &str = include_str!("style.css");
 /// Maximum width of a legend name or a line of notes in a separate file, in terminal columns: the width of the drawing.
 const NAME: usize = 112;
-/// The additional style of a chart outside a page.
+/// The additional style of a chart or a heat map in a separate file.
 pub(crate) const ALONE: &str = ".wide { display: block; }
 .plot { background: var(--page); font-family: system-ui, sans-serif; }
 ";
 
 impl Chart {
-    /// Describes changes to the data: noise that was averaged, values that were cut off, and points that the axes
-    /// cannot show. Pages and chart files include these notes.
+    /// Describes changes to the data: noise that was averaged, values that were cut off, and points, parts of bands and
+    /// references that the axes cannot show. Pages and chart files include these notes.
     pub fn notes(&self) -> String {
         View::of(self).notes()
     }
 
-    /// Returns the chart as a separate SVG file with a legend, in light or dark as on the reader's system. It shows
-    /// no values under the pointer.
+    /// Returns the chart as a separate SVG file with a legend, in the light or dark colors of the reader's system. The
+    /// file shows no values under the pointer.
     pub fn to_svg(&self) -> String {
         let view = View::of(self);
         let plot = Plot::new(&view, false);
@@ -68,7 +68,8 @@ impl Chart {
     }
 }
 
-/// Class, sample and name of each legend entry. Samples of lines and markers are 26 wide and centered at `y`.
+/// Returns the class, the sample and the name of each legend entry. A sample is a line or a marker, centered in a width
+/// of 26 units and vertically at `y`.
 fn legend(chart: &Chart, y: f64) -> Vec<(String, Markup, String)> {
     let stroke = format!("M1,{y}H25");
     let sample = |series: &Series| match series.style {
@@ -84,7 +85,7 @@ fn legend(chart: &Chart, y: f64) -> Vec<(String, Markup, String)> {
     series.chain(references).collect()
 }
 
-/// Renders the chart without its heading. `index` makes element ids unique on the page.
+/// Renders the chart without its heading and `note`. `index` makes element ids unique on the page.
 pub(crate) fn render(chart: &Chart, index: usize) -> Markup {
     let view = View::of(chart);
     let (wide, narrow) = (Plot::new(&view, false), Plot::new(&view, true));

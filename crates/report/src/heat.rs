@@ -1,5 +1,5 @@
 //! Heat maps of a matrix of numbers. The color of a cell shows the sign of its number. The opacity shows the size of
-//! the number relative to the largest one of its row.
+//! the number, without its sign, relative to the largest size in its row.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -34,13 +34,13 @@ const HEAT: &str = "
 ";
 const CELL: (f64, f64) = (34.0, 20.0);
 const TOP: f64 = 20.0;
-/// The width below which a map is not made smaller, so that its digits stay legible.
+/// The width in pixels below which a map does not shrink, so that its digits stay legible.
 const NARROWEST: f64 = 700.0;
-/// The opacity of the largest number of a row. Its digits are still legible.
+/// The opacity of the number with the largest size in a row. Its digits are still legible.
 const STRONGEST: f64 = 0.45;
 
 impl HeatMap {
-    /// Returns the map as a separate SVG file, in light or dark as on the reader's system.
+    /// Returns the map as a separate SVG file, in the light or dark colors of the reader's system.
     pub fn to_svg(&self) -> String {
         let svg = self.draw(html! {
             style { "\n" (PreEscaped(STYLE)) (PreEscaped(ALONE)) } "\n"
@@ -82,7 +82,7 @@ impl HeatMap {
     }
 }
 
-/// The opacity of each number of a row.
+/// Returns the opacity of each number of a row.
 fn opacities(values: &[f64]) -> Vec<f64> {
     let finite = values.iter().filter(|value| value.is_finite());
     let largest = finite.fold(f64::MIN_POSITIVE, |largest, value| largest.max(value.abs()));
@@ -90,7 +90,8 @@ fn opacities(values: &[f64]) -> Vec<f64> {
     values.iter().map(of).collect()
 }
 
-/// A number with two decimals, with one from 10 and with none from 100. A zero before the point is left out.
+/// Writes a number with two decimals, with one decimal from 10 on, and with none from 100 on. Omits a zero before the
+/// point.
 fn short(value: f64) -> String {
     let shown = match value.abs() {
         size if size >= 99.95 => format!("{:.0}", value.abs()),

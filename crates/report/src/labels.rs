@@ -6,7 +6,7 @@ use crate::series::{Trace, View};
 use crate::shapes::color;
 use crate::width::{shorten, width};
 
-/// Maximum length of a name beside a line; the legend has the full name.
+/// Maximum width of a name beside a line, in terminal columns; the legend has the full name.
 const NAME: usize = 24;
 
 /// The label of a line or a reference.
@@ -14,13 +14,13 @@ pub(crate) struct Label {
     pub(crate) class: String,
     pub(crate) name: String,
     pub(crate) value: String,
-    /// The x of the last point; none for a reference, which ends at the edge of the plot area.
+    /// The x of the last point; `None` for a reference, which ends at the edge of the plot area.
     pub(crate) x: Option<f64>,
     pub(crate) y: f64,
 }
 
 impl Label {
-    /// Width of the text, in terminal columns.
+    /// Returns the width of the text, in terminal columns.
     pub(crate) fn columns(&self) -> usize {
         width(&self.name) + width(&self.value)
     }
@@ -52,13 +52,14 @@ pub(crate) fn labels<'a>(view: &View<'a>, narrow: bool) -> Vec<Label> {
     named.map(label).collect()
 }
 
-/// Returns the positions closest to the sorted `wanted` that are at least `gap` apart, if there is room.
+/// Returns the positions closest to the sorted `wanted` that are at least `gap` apart; `None` if there is no room.
 pub(crate) fn spread(wanted: &[f64], gap: f64, top: f64, bottom: f64) -> Option<Vec<f64>> {
     let room = bottom - top - gap * wanted.len().saturating_sub(1) as f64;
     if room < 0.0 {
         return None;
     }
-    // Without the gaps, the positions only have to ascend: colliding labels share the mean of their wanted positions.
+    // Once the gaps are subtracted, the positions only have to ascend: colliding labels share the mean of their wanted
+    // positions.
     let mut shared: Vec<(f64, usize)> = Vec::new();
     for (i, want) in wanted.iter().enumerate() {
         let (mut place, mut count) = (want - gap * i as f64, 1);

@@ -21,7 +21,7 @@ pub fn text(text: &str) -> String {
             '_' => out.push_str("\\_"),
             '<' if is_next(|c| c.is_alphabetic() || "/!?".contains(c)) => out.push_str("&lt;"),
             '&' if is_next(|c| c.is_alphanumeric() || c == '#') => out.push_str("&amp;"),
-            // At the beginning of a line: a heading, a quotation, a list.
+            // At the beginning of a line, these would start a heading, a quotation or a list.
             '#' | '>' if i == 0 => out.extend(['\\', c]),
             '-' | '+' if i == 0 && next.is_none_or(|c| c == ' ' || c == '-') => {
                 out.extend(['\\', c]);
@@ -47,14 +47,14 @@ pub fn paragraphs(body: &str) -> String {
     paragraphs.collect::<Vec<_>>().join("\n\n")
 }
 
-/// Makes a block of preformatted text in this language, such as `ron`. Its fence is longer than any fence in the text.
+/// Makes a block of preformatted text in a language, such as `ron`. Its fence is longer than any fence in the text.
 pub fn code(language: &str, body: &str) -> String {
     let ticks = body.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(3.max(ticks + 1));
     format!("{fence}{language}\n{}\n{fence}", harmless(body))
 }
 
-/// Escapes the name of a file as a part of an address.
+/// Escapes a file name for use in a URL.
 pub fn address(name: &[u8]) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let escape = |byte: &u8| match is_plain(*byte) {

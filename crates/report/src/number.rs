@@ -4,7 +4,8 @@ use std::time::Duration;
 
 const PREFIXES: [&str; 5] = ["", "k", "M", "G", "T"];
 
-/// Writes `value` to three digits with an SI prefix: `950`, `1.23k`, `124M`, `10G`, `2.5×10¹⁸`.
+/// Writes `value` to three digits with an SI prefix: `950`, `1.23k`, `124M`, `10G`. Uses a power of ten instead, such
+/// as `2.5×10¹⁸`, if the magnitude is at least 10¹⁵, or below 10⁻³ but not zero.
 pub fn si(value: f64) -> String {
     if !plain(value) {
         return power_of_ten(value, 3);
@@ -22,7 +23,7 @@ pub fn flops_per_second(rate: f64) -> String {
     format!("{number} {}FLOP/s", &shown[number.len()..])
 }
 
-/// Writes a number of bytes with its unit: `73.9 MiB`, or `1.50 GiB` from 1024 MiB.
+/// Writes a number of bytes in MiB, such as `73.9 MiB`, or from 1024 MiB on in GiB, such as `1.50 GiB`.
 pub fn bytes(value: f64) -> String {
     let mebibytes = value / f64::from(1 << 20);
     match mebibytes < 1024.0 {
@@ -41,7 +42,7 @@ pub fn duration(time: Duration) -> String {
     }
 }
 
-/// Writes `value` for the end of a line or a legend: four digits, with an SI prefix if it is large.
+/// Writes `value` for the end of a line or a legend: to four digits or, from 10⁵ on, to three with an SI prefix.
 pub(crate) fn label(value: f64) -> String {
     match value.abs() >= 1e5 {
         true => si(value),
@@ -49,7 +50,8 @@ pub(crate) fn label(value: f64) -> String {
     }
 }
 
-/// Writes `value` to `digits` significant digits, without cutting the integer part: `3.142`, `0.00120`.
+/// Writes `value` to `digits` significant digits, without cutting the integer part: `3.142`, `0.00120`. Like
+/// [`si`], uses a power of ten for very small and very large magnitudes, such as `10⁻⁵`.
 pub fn sig(value: f64, digits: usize) -> String {
     if !plain(value) {
         return power_of_ten(value, digits);
@@ -91,7 +93,7 @@ pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
     ticks.iter().map(label).collect()
 }
 
-/// Labels ticks that span decades: all as powers of ten if one of them needs it.
+/// Labels ticks that span decades: all as powers of ten if one tick needs that form.
 pub(crate) fn decade_labels(ticks: &[f64]) -> Vec<String> {
     let label = match ticks.iter().all(|&tick| plain(tick)) {
         true => si,
@@ -145,7 +147,7 @@ fn decimals(value: f64, digits: usize) -> usize {
     (digits as i32 - 1 - exponent(value)).max(0) as usize
 }
 
-/// Rounds to the value that `digits` digits show, so that 999.9 gets the prefix of 1000.
+/// Rounds `value` to `digits` significant digits, so that 999.9 gets the prefix of 1000.
 pub(crate) fn round(value: f64, digits: usize) -> f64 {
     let text = format!("{:.*e}", digits.max(1) - 1, value);
     text.parse().unwrap_or(value)

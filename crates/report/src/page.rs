@@ -206,7 +206,7 @@ fn pictures(pictures: &[Picture]) -> Markup {
     }
 }
 
-/// Renders a table. Narrow pages show each row as a card. Explicit roles keep it a row for screen readers.
+/// Renders a table. Narrow pages show each row as a card. Explicit roles keep the card a row for screen readers.
 fn table(table: &Table) -> Markup {
     html! {
         div class="scroll" tabindex="0" role="region" aria-label=(table.heading) {

@@ -63,7 +63,8 @@ impl<'a> Plot<'a> {
 
     /// Returns the vertical coordinate of the value `y`.
     pub(crate) fn row(&self, y: f64) -> f64 {
-        // Far outside the clip path, the exact position does not matter, and long numbers break renderers.
+        // Far outside the clip path, the exact position does not matter. The position is limited, because long numbers
+        // break renderers.
         self.bottom - (self.bottom - self.top) * self.view.y.unit(y).clamp(-5.0, 5.0)
     }
 

@@ -6,12 +6,12 @@ use crate::chart::{Axis, Chart, Scale, Series, Style};
 use crate::domain::Domain;
 use crate::number::{si, sig};
 
-/// Number of points of a series above which points are thinned out.
+/// Maximum number of points that are drawn for a series. The points of longer series are thinned out.
 pub(crate) const POINTS: usize = 800;
-/// Number of averages that replace noise, over the whole axis.
+/// Number of averages over the whole axis that replace a noisy line.
 const AVERAGES: usize = 200;
 
-/// An x with the lowest and highest y there; a point has both equal.
+/// An x, and the lowest and the highest y at this x. For a single point, both are equal.
 pub(crate) type Span = (f64, f64, f64);
 
 /// The part of a series that the axes can show, sorted by x.
@@ -21,7 +21,8 @@ pub(crate) struct Trace<'a> {
     pub(crate) band: Vec<Span>,
     /// Points that the axes cannot show.
     unseen: Vec<(f64, f64)>,
-    /// Whether the axes cannot show a part of the band, although they show the points there.
+    /// Whether the axes cannot show a part of the band, although they show the points there. Assumes that a band has an
+    /// entry for each point.
     is_band_cut: bool,
 }
 
@@ -59,7 +60,8 @@ impl<'a> Trace<'a> {
         self.is_line() && self.points.len() > AVERAGES && turns * 4 > self.points.len()
     }
 
-    /// Replaces the points by averages, with their range as the band unless there is a band.
+    /// Replaces the points by averages. The range of the averaged points becomes the band, unless the series has a
+    /// band.
     fn average(&mut self, x: &Domain) {
         let (mut averages, mut ranges) = (Vec::new(), Vec::new());
         for part in parts(&self.points, x, AVERAGES) {
@@ -105,7 +107,8 @@ pub(crate) fn thin(spans: &[Span], x: &Domain, limit: usize) -> Vec<Span> {
     kept
 }
 
-/// Returns the range of all x.
+/// Returns the range of the x axis: the range of all x, extended to 0 if the axis is linear and the lowest x is near 0.
+/// With markers, the range is padded.
 fn x_domain(traces: &[Trace], scale: Scale) -> Domain {
     let spans = traces.iter().flat_map(|t| t.points.iter().chain(&t.band));
     let (lo, hi) = range(spans.map(|s| scale.position(s.0)));
@@ -119,8 +122,8 @@ fn x_domain(traces: &[Trace], scale: Scale) -> Domain {
 
 /// Returns the y range, and whether it cuts values off.
 ///
-/// A value counts by its share of the drawn width, not of the points, because on a logarithmic x axis most points
-/// crowd at the right.
+/// A value counts by its share of the drawn width. Its share of the points would mislead: on a logarithmic x axis, most
+/// points crowd at the right.
 fn y_domain(chart: &Chart, traces: &[Trace], x: &Domain) -> (Domain, bool) {
     let scale = chart.y.scale;
     let (mut all, mut drawn, mut fixed) = (Vec::new(), Vec::new(), Vec::new());
@@ -192,7 +195,7 @@ pub(crate) struct View<'a> {
     note: &'static str,
 }
 
-/// Maximum number of omitted points that the notes name.
+/// Maximum number of omitted points, bands and references that the notes name.
 const NAMED: usize = 5;
 
 impl<'a> View<'a> {
@@ -220,7 +223,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Writes notes on averaged noise, on values that are cut off, and on points that the axes cannot show.
+    /// Writes notes on averaged noise, on values that are cut off, and on points, parts of bands and references that
+    /// the axes cannot show.
     pub(crate) fn notes(&self) -> String {
         let mut notes = self.note.to_owned();
         if self.cut {
@@ -259,7 +263,7 @@ impl<'a> View<'a> {
         notes.trim_end().to_owned()
     }
 
-    /// The coordinate of a point that its axis cannot show.
+    /// Writes the first coordinate of a point that has no position on its axis, with the name of the axis.
     fn odd(&self, (x, y): (f64, f64)) -> String {
         match self.x.scale.shows(x) {
             false => value(&self.chart.x, x),
@@ -267,7 +271,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Names and values of the references that the y axis can show.
+    /// Returns the names and values of the references that the y axis can show.
     pub(crate) fn references(&self) -> impl Iterator<Item = (&'a str, f64)> {
         let pairs = self.chart.references.iter().map(|r| (r.name.as_str(), r.y));
         pairs.filter(|&(_, y)| self.y.scale.shows(y))

@@ -80,9 +80,9 @@ impl Table {
         Text::of(self).lines()
     }
 
-    /// Like [`to_text`](Self::to_text), but at most `columns` wide if possible. Titles are broken between words, and
-    /// words are shortened. If that is not enough, the columns follow each other in several tables, each beginning with
-    /// the first column. Numbers are never cut.
+    /// Renders the table like [`to_text`](Self::to_text), but at most `columns` wide if possible. Titles are broken
+    /// between words, and words are shortened. If that is not enough, the columns are split over several tables, each
+    /// beginning with the first column. Numbers are never cut.
     pub fn fit(&self, columns: usize) -> String {
         Text::of(self).fit(columns)
     }
@@ -135,7 +135,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column of words.
+    /// Makes a column of words.
     pub fn text(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
@@ -143,7 +143,7 @@ impl Column {
         }
     }
 
-    /// A column of numbers with its unit or hint.
+    /// Makes a column of numbers with its unit or hint.
     pub fn number(title: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             hint: hint.into(),
@@ -159,8 +159,8 @@ impl Column {
 }
 
 /// Writes `head` and `rows` as CSV, a line each, with quotes around fields that need them. Numbers stay unchanged. In
-/// other cells, an apostrophe marks text that a spreadsheet would read as a formula or that begins with an apostrophe,
-/// and control characters are escaped. Different texts stay different.
+/// other cells, an apostrophe marks text that a spreadsheet would read as a formula or that begins with an apostrophe.
+/// Control characters are escaped. Different texts stay different.
 ///
 /// A short row is padded to the columns of `head`, and a long one is cut.
 pub fn csv(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {

@@ -533,7 +533,7 @@ fn a_wide_table_fits_a_terminal_and_no_number_is_cut() {
         text.contains("a model with a long name, width 16 "),
         "{text}"
     );
-    // Too narrow for all columns: one table for some columns, and one for the others.
+    // Too narrow for all columns: one table for some columns, and another for the other columns.
     let text = table.fit(60);
     let heads: Vec<&str> = text
         .lines()

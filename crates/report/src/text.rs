@@ -50,7 +50,7 @@ impl Text {
         }
     }
 
-    /// Breaks titles between words, so that they are no wider than the cells below.
+    /// Breaks titles between words, so that they are no wider than the cells below, unless a single word is wider.
     fn break_titles(&mut self) {
         let (head, rows) = self.lines.split_at(self.head);
         let column = |i: usize| {

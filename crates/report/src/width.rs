@@ -1,15 +1,15 @@
-//! The width of text in a terminal, and cutting of text to a width.
+//! Measures the width of text in a terminal, and cuts text to a width.
 
 use residual_zoo_system::terminal::output_columns;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-/// Number of terminal columns that `text` takes.
+/// Returns the number of terminal columns that `text` takes.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// Fills `text` with spaces to `columns`: at the right, or for numbers at the left.
+/// Pads `text` with spaces to `columns`: at the right, or for numbers at the left.
 pub(crate) fn pad(text: &str, columns: usize, is_number: bool) -> String {
     let space = " ".repeat(columns.saturating_sub(width(text)));
     match is_number {
@@ -96,13 +96,13 @@ pub(crate) fn shorten<T: AsRef<str>>(texts: &[T], columns: usize) -> Vec<String>
     best
 }
 
-/// Number of different texts.
+/// Returns the number of different texts.
 fn distinct<T: AsRef<str>>(texts: &[T]) -> usize {
     let set: std::collections::BTreeSet<&str> = texts.iter().map(AsRef::as_ref).collect();
     set.len()
 }
 
-/// Number of bytes at the beginning that all texts share.
+/// Returns the number of bytes at the beginning that all texts share.
 fn common(texts: &[&str]) -> usize {
     let Some((first, rest)) = texts.split_first() else {
         return 0;
@@ -121,7 +121,8 @@ fn common(texts: &[&str]) -> usize {
     end
 }
 
-/// Cuts `text` to at most `columns`, with `…` for the rest. A number that the cut would split is omitted as a whole.
+/// Cuts `text` to at most `columns`, with `…` for the rest. A number that the cut would split is omitted as a whole,
+/// unless nothing else would be left.
 pub(crate) fn end_cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -136,7 +137,7 @@ pub(crate) fn end_cut(text: &str, columns: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// Returns the beginning of `text` that fits.
+/// Returns the beginning of `text` that fits into `columns`.
 fn head(text: &str, columns: usize) -> &str {
     let fits = text
         .grapheme_indices(true)
@@ -147,7 +148,7 @@ fn head(text: &str, columns: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// Returns the end of `text` that fits.
+/// Returns the end of `text` that fits into `columns`.
 fn tail(text: &str, columns: usize) -> &str {
     let starts = text.grapheme_indices(true).rev().map(|(at, _)| at);
     let start = starts

@@ -8,9 +8,10 @@ use residual_zoo_core::{Cost, statistics, widen};
 /// (x − mean) / √(variance + ε) · γ + β, with the statistics of each channel (Ioffe and Szegedy, "Batch normalization",
 /// 2015, algorithm 1).
 ///
-/// In training, under autodiff, the norm uses the statistics of the batch and [notes](statistics::note) them. The
-/// trainer updates the running statistics with them after the step. Otherwise, and if it is frozen, the norm uses the
-/// running statistics. As in PyTorch, the norm uses the variance Σ (x − mean)² / n, but notes Σ (x − mean)² / (n − 1).
+/// Under autodiff, as in training, the norm uses the statistics of the batch and [notes](statistics::note) them. The
+/// trainer updates the running statistics with them after the step. Without autodiff, or if frozen, the norm uses the
+/// running statistics. As in PyTorch, the norm uses the variance Σ (x − mean)² / n of the n values of a channel, but
+/// notes Σ (x − mean)² / (n − 1).
 #[derive(Module, Debug)]
 pub struct BatchNorm<B: Backend> {
     /// γ, `[channels]`.
@@ -72,7 +73,7 @@ impl<B: Backend> BatchNorm<B> {
     }
 }
 
-/// The cost of a norm. The running statistics are not trained.
+/// Returns the cost of a norm. The running statistics do not count, because they are not trained.
 pub(crate) fn cost(channels: usize) -> Cost {
     Cost::vector(channels) * 2
 }

@@ -45,7 +45,8 @@ impl<B: Backend> Conv<B> {
         }
     }
 
-    /// norm(conv(x)): `[batch, height, width, in]` to `[batch, ⌈height / stride⌉, ⌈width / stride⌉, out]`.
+    /// Computes norm(conv(x)), from `[batch, height, width, in]` to
+    /// `[batch, ⌈height / stride⌉, ⌈width / stride⌉, out]`.
     pub fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let y = convolution(self.stride, x, self.weight.val());
         self.norm.forward(y)
@@ -94,8 +95,8 @@ impl<B: Backend> Branch<B> for Residual<B> {
 /// s, the shortcut of a block that changes the shape.
 #[derive(Module, Debug)]
 pub struct Shortcut<B: Backend> {
-    /// The projection, option B of the paper. Without it, s is option A: it keeps every stride-th row and column, and
-    /// appends channels of zeros.
+    /// The projection, option B of the paper. Without a projection, s is option A, which keeps every stride-th row and
+    /// column, and appends zero channels.
     pub projection: Option<Conv<B>>,
     /// Number of rows of the images that s reads.
     height: usize,
@@ -114,7 +115,7 @@ impl<B: Backend> Shortcut<B> {
         }
     }
 
-    /// s(x): `[batch, height · width, in]` to `[batch, ⌈height / stride⌉ · ⌈width / stride⌉, out]`.
+    /// Computes s(x), from `[batch, height · width, in]` to `[batch, ⌈height / stride⌉ · ⌈width / stride⌉, out]`.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let x = images(x, self.height);
         if let Some(projection) = &self.projection {

@@ -13,12 +13,12 @@ use crate::{Block, ResNetEnds, batch_norm};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum BlockKind {
-    /// Two convolutions of 3 × 3. The first has the stride.
+    /// Two 3 × 3 convolutions. The first has the stride.
     Basic,
-    /// A convolution of 3 × 3 between two of 1 × 1. The 3 × 3 convolution has the stride, as in torchvision ("v1.5").
-    /// In the paper, the first 1 × 1 convolution has the stride.
+    /// A 3 × 3 convolution between two 1 × 1 convolutions. The 3 × 3 convolution has the stride, as in torchvision
+    /// ("v1.5"). In the paper, the first 1 × 1 convolution has the stride.
     Bottleneck {
-        /// Channels of the output, as a multiple of the channels of the 3 × 3 convolution.
+        /// Number of output channels, as a multiple of the 3 × 3 convolution's channels.
         expansion: usize,
     },
 }
@@ -26,7 +26,7 @@ pub enum BlockKind {
 /// The first convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stem {
-    /// 7 × 7 with stride 2, then a max pool of 3 × 3 with stride 2.
+    /// 7 × 7 with stride 2, then a 3 × 3 max pool with stride 2.
     ImageNet,
     /// 3 × 3.
     Cifar,
@@ -36,25 +36,25 @@ pub enum Stem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename = "Shortcut")]
 pub enum ShortcutKind {
-    /// A convolution of 1 × 1 with a norm, option B of the paper.
+    /// A 1 × 1 convolution with a norm, option B of the paper.
     Projection,
-    /// Every stride-th row and column, with channels of zeros appended, option A of the paper.
+    /// Every stride-th row and column, with zero channels appended, option A of the paper.
     Pad,
 }
 
-/// The config of a ResNet. Fields that a file leaves out have the values of [`Default`], ResNet-50.
+/// The config of a ResNet. Fields that the run file omits have the values of [`Default`], ResNet-50.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResNetConfig {
     /// The convolutions of a block.
     pub block: BlockKind,
-    /// Channels of the 3 × 3 convolutions in the blocks of each stage.
+    /// Number of channels of the 3 × 3 convolutions in each stage.
     pub widths: Vec<usize>,
-    /// Number of blocks of each stage. The first block of each stage has stride 2, except in the first stage.
+    /// Number of blocks in each stage. The first block of each stage has stride 2, except in the first stage.
     pub depths: Vec<usize>,
     /// The first convolution.
     pub stem: Stem,
-    /// Channels of the first convolution. `None` means as many as in the first stage, `widths[0]`.
+    /// Number of channels of the first convolution. `None` means as many as in the first stage, `widths[0]`.
     pub stem_width: Option<usize>,
     /// s, the shortcut of a block that changes the shape.
     pub shortcut: ShortcutKind,
@@ -82,7 +82,7 @@ pub(crate) struct Convolution {
 }
 
 impl Convolution {
-    /// Cost of the convolution and its norm, for images whose result has `positions` positions.
+    /// Returns the cost of the convolution and its norm for one image, if the result has `positions` positions.
     fn cost(&self, positions: usize) -> Cost {
         let values = self.input * self.kernel * self.kernel;
         Cost::linear(values, self.output, false).applied(positions) + batch_norm::cost(self.output)
@@ -92,11 +92,11 @@ impl Convolution {
 /// The place of a block in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Channels of x_i.
+    /// Number of channels of x_i.
     pub input: usize,
-    /// Channels of the 3 × 3 convolution.
+    /// Number of channels of the 3 × 3 convolution.
     pub width: usize,
-    /// Channels of x_{i+1}.
+    /// Number of channels of x_{i+1}.
     pub output: usize,
     pub stride: usize,
     pub stage: usize,
@@ -108,12 +108,12 @@ impl Place {
         self.stride > 1 || self.input != self.output
     }
 
-    /// Number of positions of x_{i+1}, if x_i has this `size`.
+    /// Returns the number of positions of x_{i+1}, if x_i has this `size`.
     pub fn positions(&self, size: ImageSize) -> usize {
         size.height.div_ceil(self.stride) * size.width.div_ceil(self.stride)
     }
 
-    /// The convolutions of f.
+    /// Returns the convolutions of f.
     pub fn convolutions(&self, kind: BlockKind) -> impl Iterator<Item = Convolution> {
         let conv = |input, output, kernel, stride| Convolution {
             input,
@@ -139,7 +139,7 @@ impl Place {
         .into_iter()
     }
 
-    /// The projection of s, if s has one.
+    /// Returns the projection in s, if s has one.
     pub fn projection(&self, shortcut: ShortcutKind) -> Option<Convolution> {
         (shortcut == ShortcutKind::Projection).then_some(Convolution {
             input: self.input,
@@ -165,18 +165,18 @@ impl ResNetConfig {
         }
     }
 
-    /// ResNet-18: 11.7M parameters with 1,000 classes.
+    /// Returns the config of ResNet-18: 11.7M parameters with 1,000 classes.
     pub fn resnet_18() -> Self {
         Self::imagenet(BlockKind::Basic, [2, 2, 2, 2])
     }
 
-    /// ResNet-50: 25.6M parameters with 1,000 classes.
+    /// Returns the config of ResNet-50: 25.6M parameters with 1,000 classes.
     pub fn resnet_50() -> Self {
         Self::imagenet(BlockKind::Bottleneck { expansion: 4 }, [3, 4, 6, 3])
     }
 
-    /// The ResNet of 6 n + 2 layers for CIFAR-10 (section 4.2): n is 3 for ResNet-20, 5 for ResNet-32 and 9 for
-    /// ResNet-56.
+    /// Returns the config of the ResNet with 6 n + 2 layers for CIFAR-10 (section 4.2): n is 3 for ResNet-20, 5 for
+    /// ResNet-32 and 9 for ResNet-56.
     pub fn cifar(n: usize) -> Self {
         Self {
             block: BlockKind::Basic,
@@ -188,7 +188,7 @@ impl ResNetConfig {
         }
     }
 
-    /// Channels of the last stage.
+    /// Returns the number of channels of the last stage.
     pub(crate) fn width(&self) -> usize {
         self.widths.last().map_or(0, |width| self.output(*width))
     }
@@ -200,7 +200,7 @@ impl ResNetConfig {
         }
     }
 
-    /// The first convolution, for images with `channels` channels.
+    /// Returns the first convolution, for images with `channels` channels.
     pub(crate) fn stem(&self, channels: usize) -> Convolution {
         let first = self.widths.first().copied().unwrap_or(0);
         let (kernel, stride) = match self.stem {
@@ -215,8 +215,8 @@ impl ResNetConfig {
         }
     }
 
-    /// Returns, for each stage: its first block, which may change the shape; a block that stands for the others, which
-    /// are alike; and the number of the others.
+    /// Returns the blocks of each stage: the first block, which may change the shape; one of the other blocks, which
+    /// are identical; and the number of these other blocks.
     fn stages(&self) -> Vec<(Place, Place, usize)> {
         let mut input = self.stem(0).output;
         let stages = self.widths.iter().zip(&self.depths).enumerate();
@@ -240,7 +240,7 @@ impl ResNetConfig {
         stages.collect()
     }
 
-    /// The place of block `i`.
+    /// Returns the place of block `i`.
     fn place(&self, i: usize) -> Place {
         let mut before = 0;
         for (first, other, others) in self.stages() {
@@ -255,7 +255,7 @@ impl ResNetConfig {
         panic!("a ResNet of {before} blocks has no block {i}")
     }
 
-    /// The size of the images that the block at `place` reads.
+    /// Returns the size of the images that the block at `place` reads.
     fn size(&self, image: ImageSize, place: &Place) -> ImageSize {
         let half = |image: ImageSize| ImageSize {
             channels: image.channels,
@@ -271,7 +271,7 @@ impl ResNetConfig {
     }
 }
 
-/// The size of the images. All sizes are 0 if the data are token ids, which `reads` refuses.
+/// Returns the size of the images. All sizes are 0 if the data are token ids, which `reads` refuses.
 fn image(frame: &Frame) -> ImageSize {
     frame.image.unwrap_or(ImageSize {
         channels: 0,
@@ -408,11 +408,11 @@ impl Architecture for ResNetConfig {
                 other: stem.params.total(),
                 ..Params::default()
             },
-            forward_flops: (stem + head).forward_flops,
+            ..stem + head
         }
     }
 
-    /// Counts the cost per image.
+    /// Returns the cost per image.
     fn block_cost(&self, layer: usize, _time: usize, frame: &Frame) -> Cost {
         let place = self.place(layer);
         let size = self.size(image(frame), &place);
@@ -423,7 +423,7 @@ impl Architecture for ResNetConfig {
         let projection = projection.flatten().map(|conv| conv.cost(after));
         let convs = place.convolutions(self.block).enumerate();
         let convs = convs.map(|(i, conv)| {
-            // If the 1 × 1 convolution comes first, the stride comes after it.
+            // A 1 × 1 convolution before the convolution with the stride has the positions of x_i.
             let before = i == 0 && conv.stride < place.stride;
             conv.cost(if before {
                 size.height * size.width

@@ -8,9 +8,10 @@
 //! logits  = mean(x_L) · W + c
 //! ```
 //!
-//! f is two convolutions of 3 × 3, or one between two of 1 × 1, each with a [`BatchNorm`]. The stream is
-//! `[batch, height · width, channels]`, so a connection acts on the channels of each position. The ReLU acts on the
-//! stream after the connection.
+//! f is two 3 × 3 convolutions, or a 3 × 3 convolution between two 1 × 1 convolutions, each with a [`BatchNorm`]. The
+//! stream is `[batch, height · width, channels]`, so a connection acts on the channels of each position. The ReLU acts
+//! on the stream after the connection. The mean is over positions, and W and c are the weight and bias of the
+//! classifier.
 //!
 //! A block that changes the shape has its own stream: its connection reads s(x_i) instead of x_i, and the next block
 //! starts a new stream.

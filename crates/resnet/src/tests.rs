@@ -68,7 +68,7 @@ fn count(config: ResNetConfig, image: ImageSize, classes: usize) -> usize {
     cost.params.total()
 }
 
-/// Parameter counts of torchvision for ImageNet, which `docs/papers/resnet.md` gives too.
+/// Parameter counts of torchvision for ImageNet, and counts for CIFAR-10. `docs/papers/resnet.md` gives them too.
 #[test]
 fn presets_have_the_published_numbers_of_parameters() {
     let imagenet = ImageSize::from([3, 224, 224]);
@@ -80,7 +80,7 @@ fn presets_have_the_published_numbers_of_parameters() {
     assert_eq!(count(ResNetConfig::cifar(9), cifar, 10), 853_018);
 }
 
-/// 1.81 and 4.09 billion multiply-adds, as torchvision reports them.
+/// The multiply-adds that torchvision reports: 1.81 billion for ResNet-18, and 4.09 billion for ResNet-50.
 #[test]
 fn presets_have_the_published_flops() {
     let imagenet = vocabulary(ImageSize::from([3, 224, 224]), 1000);
@@ -126,7 +126,7 @@ fn training_normalises_by_the_batch_and_notes_its_statistics() {
     let noted = recording.take_statistics();
     let ids = [norm.running_mean.id, norm.running_var.id];
     assert_eq!(noted.iter().map(|s| s.id).collect::<Vec<_>>(), ids);
-    // (1, 3, 5, 7) and (10, 20, 30, 60): variances 20 / 3 and 1400 / 3.
+    // (1, 3, 5, 7) and (10, 20, 30, 60) have the variances 20 / 3 and 1400 / 3.
     let moved = statistics::apply(norm, noted);
     assert_eq!(numbers(moved.running_mean.val()), [0.4, 3.0]);
     let expected = [0.9 + 0.1 * 20.0 / 3.0, 0.9 + 0.1 * 1400.0 / 3.0];
@@ -164,7 +164,7 @@ fn a_pass_with_recomputed_activations_has_the_same_statistics_once() {
         let pass = || model.forward(x.clone());
         let (logits, mut recording) = recompute::record::<B, _>(Default::default(), cut, pass);
         let noted = recording.take_statistics();
-        // A stem and eight convolutions.
+        // The stem and eight other convolutions have a running mean and a running variance each.
         assert_eq!(noted.len(), 2 * 9, "{cut:?}");
         let loss = Loss::new(logits, targets.clone()).cross_entropy;
         let mut gradients = GradientsParams::new();

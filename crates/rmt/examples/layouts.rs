@@ -38,7 +38,7 @@ fn main() {
     }
 }
 
-/// Times `f` and its backward pass. Returns the median and, in parentheses, the fastest of 9, in milliseconds.
+/// Times `f` and its backward pass. Returns the median and, in parentheses, the smallest of 9 times, in milliseconds.
 fn time(f: impl Fn() -> Tensor<B, 1>) -> String {
     let mut times: Vec<f64> = (0..10)
         .map(|_| {

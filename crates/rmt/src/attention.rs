@@ -4,7 +4,7 @@ use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::ops::attention::{DotAttention, KvCache, unpack};
-use residual_zoo_core::{Branch, Frame, Norm};
+use residual_zoo_core::{Branch, Change, Frame, Heads, Norm, QkvInput};
 
 use crate::memory::{retrieve_normalised, store};
 use crate::{Positions, RmtConfig};
@@ -15,14 +15,14 @@ pub struct Attention<B: Backend> {
     pub(crate) norm: Norm<B>,
     /// Keys that retrieve the queries, `[R, D_k]`.
     pub(crate) r_q: Param<Tensor<B, 2>>,
-    /// Keys that retrieve the keys of the attention, `[R, D_k]`.
+    /// Keys that retrieve the attention keys, `[R, D_k]`.
     pub(crate) r_k: Param<Tensor<B, 2>>,
     /// Keys that retrieve the values, `[R, D_k]`.
     pub(crate) r_v: Param<Tensor<B, 2>>,
     /// Keys that store the outputs of the heads, `[R, D_k]`.
     pub(crate) w_o: Param<Tensor<B, 2>>,
-    /// SHA of every head (eq. 21). Scores are scaled by 1/√D_v, and divided by l + 1 with inverse layer scaling
-    /// (Appendix C.1).
+    /// SHA of every head (eq. 21). Scores are multiplied by 1/√D_v, or as μP prescribes. With inverse layer scaling
+    /// (Appendix C.1), the scores of layer l, counted from 0, are also divided by l + 1.
     pub(crate) heads: DotAttention,
     dropout: Dropout,
 }
@@ -55,15 +55,20 @@ impl<B: Backend> Attention<B> {
 
     /// Computes Q, K, V (eq. 22) of all heads, `[batch, 3 · R, time, D_v]`.
     fn qkv(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
-        let [batch, time, width] = x.dims();
-        let [rank, d_k] = self.r_q.dims();
         let r = Tensor::cat(vec![self.r_q.val(), self.r_k.val(), self.r_v.val()], 0);
-        let qkv = retrieve_normalised(r, &self.norm, x);
-        qkv.reshape([batch, time, width / d_k, 3 * rank])
+        self.retrieved(r, x)
+    }
+
+    /// Retrieves a vector for each head from LN(X) by the keys r `[heads, D_k]`. Returns `[batch, heads, time, D_v]`.
+    fn retrieved(&self, r: Tensor<B, 2>, x: Tensor<B, 3>) -> Tensor<B, 4> {
+        let [batch, time, width] = x.dims();
+        let [heads, d_k] = r.dims();
+        retrieve_normalised(r, &self.norm, x)
+            .reshape([batch, time, width / d_k, heads])
             .permute([0, 3, 1, 2])
     }
 
-    /// Stores SHA of every head (eq. 20), `[batch, R, time, D_v]`.
+    /// Stores the SHA of every head, `[batch, R, time, D_v]` (eq. 20).
     fn output(&self, heads: Tensor<B, 4>) -> Tensor<B, 3> {
         let heads = heads.permute([0, 2, 3, 1]).flatten(2, 3);
         self.dropout.forward(store(self.w_o.val(), heads))
@@ -81,13 +86,23 @@ impl<B: Backend> Branch<B> for Attention<B> {
         self.output(self.heads.packed(self.qkv(x), cache))
     }
 
-    fn with_values(
+    fn attend(
         &self,
-        x: Tensor<B, 3>,
-        change: &mut dyn FnMut(Tensor<B, 4>) -> Tensor<B, 4>,
+        x: QkvInput<B>,
+        change: Change<'_, B>,
         cache: Option<&mut KvCache<B>>,
     ) -> Tensor<B, 3> {
-        let [q, k, v] = unpack(self.qkv(x));
-        self.output(self.heads.forward([q, k, change(v)], cache))
+        let qkv = match x.clone() {
+            QkvInput::Same(x) => unpack(self.qkv(x)),
+            QkvInput::Each([of_q, of_k, of_v]) => [
+                self.retrieved(self.r_q.val(), of_q),
+                self.retrieved(self.r_k.val(), of_k),
+                self.retrieved(self.r_v.val(), of_v),
+            ],
+        };
+        // The retrievals above do not keep the normalised X, so this line computes the norm once more.
+        let u = x.map(|x| self.norm.forward(x));
+        let qkv = change(Heads::new(u, qkv)).qkv();
+        self.output(self.heads.forward(qkv, cache))
     }
 }

@@ -3,15 +3,15 @@
 use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Frame, Mup, Norm, NormParams, Params,
-    Scaled, Shape, Transfer, Vocabulary, check, normal,
+    Activation, Architecture, AttentionSize, ConfigError, Connection, Cost, Frame, Mup, Norm,
+    NormParams, Params, Scaled, Shape, Transfer, Vocabulary, check, normal,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::memory::xavier;
 use crate::{Attention, Block, FeedForward, RmtEmbeddings};
 
-/// The norm of a residual matrix.
+/// The kind of norm of a residual matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NormKind {
     /// LayerNorm, as in the paper.
@@ -31,7 +31,7 @@ pub enum Positions {
     Alibi,
 }
 
-/// The config of an RMT. Fields that a file leaves out have the values of [`Default`]: the smallest model of Table 9,
+/// The config of an RMT. Fields that the run file omits have the values of [`Default`]: the smallest model of Table 9,
 /// in the paper's form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -44,13 +44,13 @@ pub struct RmtConfig {
     pub d_v: usize,
     /// R, the number of attention heads, and of data vectors stored or retrieved at a time.
     pub rank: usize,
-    /// Width of the feed-forward network, D_FF; `None` is 4 · R · D_v.
+    /// Width of the feed-forward network, D_FF; `None` means 4 · R · D_v.
     pub d_ff: Option<usize>,
     /// Maximum number of positions, N.
     pub context: usize,
     /// Activation of the feed-forward network.
     pub activation: Activation,
-    /// The norm.
+    /// The kind of norm.
     pub norm: NormKind,
     /// Position encoding.
     pub positions: Positions,
@@ -58,7 +58,7 @@ pub struct RmtConfig {
     pub inverse_layer_scale: bool,
     /// Dropout on X^(0), the attention weights and the output of each sublayer. The paper has none.
     pub dropout: f64,
-    /// ε of norms, added to the variance (Appendix C.1).
+    /// ε of norms, added to the variance (Appendix C.1), or to the mean square with `RmsNorm`.
     pub norm_eps: f64,
     /// Standard deviation of the initial tables W_E and W_PE. All other weights use Xavier initialisation.
     pub init_std: f64,
@@ -69,17 +69,17 @@ pub struct RmtConfig {
     pub mup: Option<Mup<RmtBase>>,
 }
 
-/// Sizes of a base model of μP. The paper's base model has D_k 32, D_v 32, R 8 and D_FF 1024.
+/// Sizes of the μP base model. The paper's base model has D_k 32, D_v 32, R 8 and D_FF 1024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RmtBase {
-    /// D_k.
+    /// Length of a key, D_k.
     pub d_k: usize,
-    /// D_v.
+    /// Length of a data vector, D_v.
     pub d_v: usize,
-    /// R.
+    /// Number of data vectors, R.
     pub rank: usize,
-    /// D_FF; `None` is 4 · R · D_v.
+    /// Width of the feed-forward network, D_FF; `None` means 4 · R · D_v.
     #[serde(default)]
     pub d_ff: Option<usize>,
 }
@@ -125,17 +125,17 @@ impl Default for RmtConfig {
 /// | [`m206`](Self::m206) | 18 | 48 | 64 | 14 | 3584 | 3072 | 206M | 206,199,392 | 206,313,056 | 205,853,632 |
 /// | [`m305`](Self::m305) | 24 | 64 | 64 | 16 | 4096 | 4096 | 305M | 304,927,744 | 305,128,448 | 304,603,136 |
 ///
-/// The paper's sizes omit the scales of norms, (2L + 1) D_k D_v.
+/// The paper's sizes omit the norm scales, (2L + 1) D_k D_v.
 /// [`params_counted`](crate::formulas::RmtShape::params_counted) is the formula without them;
-/// `config.cost(50_257).params.total()` includes them. The form of the authors' code has no position table, and its
-/// column includes norm scales.
+/// `config.cost(50_257).params.total()` includes them. The last column counts the form of the authors' code, which has
+/// no position table; this count includes norm scales.
 impl RmtConfig {
-    /// The 46M model (Table 9, row 1).
+    /// Returns the config of the 46M model (Table 9, row 1).
     pub fn m46() -> Self {
         Self::default()
     }
 
-    /// The 134M model (Table 9, row 2).
+    /// Returns the config of the 134M model (Table 9, row 2).
     pub fn m134() -> Self {
         Self {
             n_layer: 12,
@@ -144,7 +144,8 @@ impl RmtConfig {
         }
     }
 
-    /// The 206M model (Table 9, row 3). The paper prints the width of the transformer as D_k, and D_k as D_v.
+    /// Returns the config of the 206M model (Table 9, row 3). The paper prints the width of the transformer as D_k, and
+    /// D_k as D_v.
     pub fn m206() -> Self {
         Self {
             n_layer: 18,
@@ -155,7 +156,7 @@ impl RmtConfig {
         }
     }
 
-    /// The 305M model (Table 9, row 4). The paper prints the width of the transformer as D_k.
+    /// Returns the config of the 305M model (Table 9, row 4). The paper prints the width of the transformer as D_k.
     pub fn m305() -> Self {
         Self {
             n_layer: 24,
@@ -166,8 +167,8 @@ impl RmtConfig {
         }
     }
 
-    /// The same sizes in the form of the authors' code: RMSNorm, ALiBi, inverse layer scaling and scaled initial
-    /// outputs. In the code, W_U is initially zero; in this form it is not.
+    /// Returns the same sizes in the form of the authors' code: RMSNorm, ALiBi, inverse layer scaling and scaled
+    /// initial outputs. In the code, W_U is initially zero; here, it is zero only with μP.
     pub fn code_form(self) -> Self {
         Self {
             norm: NormKind::RmsNorm,
@@ -180,12 +181,12 @@ impl RmtConfig {
 }
 
 impl RmtConfig {
-    /// Width of the feed-forward network.
+    /// Returns the width of the feed-forward network.
     pub fn d_ff(&self) -> usize {
         self.d_ff.unwrap_or(4 * self.vectors())
     }
 
-    /// LN of eqs. 15-17, which normalises a token's whole matrix. It has a scale `[D_v · D_k]` and no shift.
+    /// Builds the LN of eqs. 15-17, which normalises a token's whole matrix. It has a scale `[D_v · D_k]` and no shift.
     pub(crate) fn norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
         match self.norm {
             NormKind::LayerNorm => {
@@ -195,7 +196,7 @@ impl RmtConfig {
         }
     }
 
-    /// The norm at the beginning of a branch.
+    /// Builds the norm at the beginning of a branch, or the identity if the frame has no norm there.
     pub(crate) fn branch_norm<B: Backend>(&self, frame: &Frame, device: &B::Device) -> Norm<B> {
         match frame.pre_norm {
             true => self.norm(device),
@@ -203,7 +204,7 @@ impl RmtConfig {
         }
     }
 
-    /// The initial w_O or w_FF, `[R, D_k]`.
+    /// Draws the initial w_O or w_FF, `[R, D_k]`.
     pub(crate) fn output_keys<B: Backend>(
         &self,
         frame: &Frame,
@@ -235,13 +236,13 @@ impl RmtConfig {
         }
     }
 
-    /// An initial table `[rows, D_v · R]`.
+    /// Draws an initial table `[rows, D_v · R]`.
     pub(crate) fn table<B: Backend>(&self, rows: usize, device: &B::Device) -> Param<Tensor<B, 2>> {
         let std = self.mup.as_ref().map_or(self.init_std, |mup| mup.init_std);
         normal([rows, self.vectors()], std, device)
     }
 
-    /// The initial W_Uᵀ, `[D_v · R, outputs]`.
+    /// Returns the initial W_Uᵀ, `[D_v · R, outputs]`.
     pub(crate) fn unembedding<B: Backend>(
         &self,
         outputs: usize,
@@ -254,7 +255,7 @@ impl RmtConfig {
         }
     }
 
-    /// The multipliers of X^(0) and of the logits.
+    /// Returns the multipliers of X^(0) and of the logits.
     pub(crate) fn multipliers(&self) -> [f64; 2] {
         let now = self.vectors();
         self.mup.as_ref().map_or([1.0, 1.0], |mup| {
@@ -263,7 +264,8 @@ impl RmtConfig {
         })
     }
 
-    /// The multiplier of attention scores, without inverse layer scaling: 1/√D_v (eq. 21).
+    /// Returns the multiplier of attention scores, without inverse layer scaling: 1/√D_v (eq. 21), or the multiplier of
+    /// μP.
     pub(crate) fn attention_scale(&self) -> f64 {
         match &self.mup {
             Some(mup) => mup.attention_scale(Scaled {
@@ -274,17 +276,17 @@ impl RmtConfig {
         }
     }
 
-    /// R · D_v, the total width of all data vectors.
+    /// Returns R · D_v, the total width of all data vectors.
     fn vectors(&self) -> usize {
         self.rank * self.d_v
     }
 
-    /// The cost of storing (eq. 12) or retrieving (eq. 13) `count` vectors per token.
+    /// Returns the cost of storing (eq. 12) or retrieving (eq. 13) `count` vectors per token.
     fn keys_cost(&self, count: usize) -> Cost {
         Cost::vector(count * self.d_k) + Cost::flops(2 * count * self.width())
     }
 
-    /// The cost of a norm with its scale, if the norm exists.
+    /// Returns the cost of a norm with its scale, or zero if the norm does not exist.
     fn norm_cost(&self, exists: bool) -> Cost {
         match exists {
             true => NormParams::Scale.cost(self.width()),
@@ -292,7 +294,7 @@ impl RmtConfig {
         }
     }
 
-    /// D_k · D_v, the width of the stream.
+    /// Returns D_k · D_v, the width of the stream.
     fn width(&self) -> usize {
         self.d_k * self.d_v
     }
@@ -342,6 +344,10 @@ impl Architecture for RmtConfig {
             n_sublayer: 2,
             dropout: self.dropout,
         }
+    }
+
+    fn attention(&self) -> Option<AttentionSize> {
+        Some(AttentionSize::of_heads(self.rank, self.d_v))
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
@@ -406,7 +412,7 @@ impl Architecture for RmtConfig {
                 unembedding: table(vocabulary.outputs),
                 other: self.norm_cost(frame.final_norm).params.other,
             },
-            forward_flops: products.forward_flops,
+            ..Cost::flops(products.forward_flops)
         }
     }
 

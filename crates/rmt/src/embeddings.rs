@@ -30,7 +30,7 @@ impl<B: Backend> Table<B> {
     }
 }
 
-/// Retrieval and the map to logits.
+/// The keys of the last retrieval, and the map to logits.
 #[derive(Module, Debug)]
 pub struct Unembedding<B: Backend> {
     /// r_U, `[R, D_k]`.

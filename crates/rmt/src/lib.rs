@@ -1,8 +1,9 @@
 //! The Residual Matrix Transformer (Mak and Flanigan, "Residual Matrix Transformers: scaling the
 //! size of the residual stream", 2025): <https://arxiv.org/abs/2506.22696>.
 //!
-//! The stream of a token is an outer-product memory X ∈ R^{D_k × D_v}. R data vectors are stored
-//! under key vectors w, and retrieved by key vectors r:
+//! The stream of a token is an outer-product memory X ∈ R^{D_k × D_v}. R data vectors are stored under key vectors w,
+//! and retrieved by key vectors r. S and N are the one-hot vectors of the token and of its position, and `r ·₁ X`
+//! contracts over D_k:
 //!
 //! ```text
 //! X^(0)     = Σ_h w_E^(h) ⊗ W_E^(h) S + Σ_h w_PE^(h) ⊗ W_PE^(h) N        (14, 18, 19)
@@ -13,9 +14,9 @@
 //! logits    = Σ_h W_U^(h) (r_U^(h) ·₁ LN(X^(2L)))                         (17, 26, 27)
 //! ```
 //!
-//! The width of the stream, D_k · D_v, grows with D_k at almost no cost in parameters or FLOPs. [`memory`] has storage
-//! and retrieval, and the layout of a matrix in the stream. [`naive`] computes every part term by term, as a reference
-//! for tests. [`formulas`] has the costs that the paper gives.
+//! The width of the stream, D_k · D_v, grows with D_k. At the sizes of the paper, this growth adds few parameters and
+//! FLOPs. [`memory`] implements storage and retrieval, and documents the layout of a matrix in the stream. [`naive`]
+//! computes every part term by term, as a reference for tests. [`formulas`] implements the cost formulas of the paper.
 
 #![forbid(unsafe_code)]
 

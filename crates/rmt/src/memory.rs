@@ -9,19 +9,19 @@ use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{Norm, product_of_parts};
 
-/// Σ_h w^(h) ⊗ x^(h): stores data vectors `[batch, time, D_v · R]` under keys w `[R, D_k]`, in matrices
+/// Returns Σ_h w^(h) ⊗ x^(h): stores data vectors `[batch, time, D_v · R]` under keys w `[R, D_k]`, in matrices
 /// `[batch, time, D_v · D_k]`.
 pub fn store<B: Backend>(w: Tensor<B, 2>, x: Tensor<B, 3>) -> Tensor<B, 3> {
     product_of_parts(x, w)
 }
 
-/// r^(h) ·₁ X for every h: retrieves data vectors `[batch, time, D_v · R]` by keys r `[R, D_k]` from matrices
+/// Returns r^(h) ·₁ X for every h: retrieves data vectors `[batch, time, D_v · R]` by keys r `[R, D_k]` from matrices
 /// `[batch, time, D_v · D_k]`.
 pub fn retrieve<B: Backend>(r: Tensor<B, 2>, x: Tensor<B, 3>) -> Tensor<B, 3> {
     product_of_parts(x, r.transpose())
 }
 
-/// r^(h) ·₁ LN(X) for every h: [`retrieve`] after the norm.
+/// Returns r^(h) ·₁ LN(X) for every h: [`retrieve`] after the norm.
 pub fn retrieve_normalised<B: Backend>(
     r: Tensor<B, 2>,
     norm: &Norm<B>,
@@ -31,8 +31,8 @@ pub fn retrieve_normalised<B: Backend>(
 }
 
 /// Draws a weight with Xavier's variance 2 / (fan_in + fan_out), which Table 2 assumes, and multiplies it by `gain`.
-/// For keys that store, the fans are R and D_k. For keys that retrieve, they are D_k and the number of vectors
-/// retrieved together.
+/// For storage keys, the fans are R and D_k. For retrieval keys, the fans are D_k and the number of vectors retrieved
+/// together.
 pub fn xavier<B: Backend>(
     gain: f64,
     shape: [usize; 2],

@@ -1,14 +1,14 @@
 //! Every part of the model, computed term by term as in its equation. This slow form is a reference for the values and
-//! gradients of the fast form.
+//! gradients of the fast form. It is always causal and omits dropout and μP's multipliers of X^(0) and of the logits.
 //!
-//! Here, matrices are `[batch, time, D_k, D_v]` and data vectors `[batch, time, R, D_v]`.
+//! In this module, matrices are `[batch, time, D_k, D_v]` and data vectors `[batch, time, R, D_v]`.
 
 use burn::tensor::{Bool, Int, Tensor, activation::softmax, backend::Backend};
 
 use crate::{Attention, FeedForward, RmtEmbeddings};
 
-/// Σ_h w^(h) ⊗ x^(h) (eq. 12): keys `[R, D_k]` and data `[batch, time, R, D_v]` to
-/// `[batch, time, D_k, D_v]`.
+/// Returns Σ_h w^(h) ⊗ x^(h) (eq. 12), `[batch, time, D_k, D_v]`, for keys w `[R, D_k]` and data vectors x
+/// `[batch, time, R, D_v]`.
 pub fn store<B: Backend>(w: Tensor<B, 2>, x: Tensor<B, 4>) -> Tensor<B, 4> {
     let [rank, d_k] = w.dims();
     let term = |h: usize| {
@@ -18,7 +18,8 @@ pub fn store<B: Backend>(w: Tensor<B, 2>, x: Tensor<B, 4>) -> Tensor<B, 4> {
     (1..rank).fold(term(0), |sum, h| sum + term(h))
 }
 
-/// r^(h) ·₁ X (eq. 13) for every h: keys `[R, D_k]` and matrices `[batch, time, D_k, D_v]` to `[batch, time, R, D_v]`.
+/// Returns r^(h) ·₁ X (eq. 13) for every h, `[batch, time, R, D_v]`, for keys r `[R, D_k]` and matrices X
+/// `[batch, time, D_k, D_v]`.
 pub fn retrieve<B: Backend>(r: Tensor<B, 2>, x: Tensor<B, 4>) -> Tensor<B, 4> {
     let [rank, d_k] = r.dims();
     let vector = |h: usize| {
@@ -28,7 +29,7 @@ pub fn retrieve<B: Backend>(r: Tensor<B, 2>, x: Tensor<B, 4>) -> Tensor<B, 4> {
     Tensor::cat((0..rank).map(vector).collect(), 2)
 }
 
-/// MHA(LN(X)) (eqs. 20-22), head by head.
+/// Returns MHA(LN(X)) (eqs. 20-22), computed head by head.
 pub fn attention<B: Backend>(module: &Attention<B>, x: Tensor<B, 3>) -> Tensor<B, 3> {
     let [rank, d_k] = module.r_q.dims();
     let x = to_matrix(module.norm.forward(x), d_k);
@@ -51,7 +52,7 @@ pub fn attention<B: Backend>(module: &Attention<B>, x: Tensor<B, 3>) -> Tensor<B
     from_matrix(store(module.w_o.val(), heads))
 }
 
-/// FF(LN(X)) (eqs. 23-25).
+/// Returns FF(LN(X)) (eqs. 23-25).
 pub fn feed_forward<B: Backend>(module: &FeedForward<B>, x: Tensor<B, 3>) -> Tensor<B, 3> {
     let [rank, d_k] = module.r_ff.dims();
     let x = to_matrix(module.norm.forward(x), d_k);
@@ -67,7 +68,7 @@ pub fn feed_forward<B: Backend>(module: &FeedForward<B>, x: Tensor<B, 3>) -> Ten
     ))
 }
 
-/// E(S) + P(N) (eqs. 14, 18, 19) for `ids` `[batch, time]` from position 0.
+/// Returns E(S) + P(N) (eqs. 14, 18, 19) for `ids` `[batch, time]` from position 0.
 pub fn embed<B: Backend>(embeddings: &RmtEmbeddings<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
     let [batch, time] = ids.dims();
     let [rank, _] = embeddings.tokens.key.dims();
@@ -90,7 +91,7 @@ pub fn embed<B: Backend>(embeddings: &RmtEmbeddings<B>, ids: Tensor<B, 2, Int>) 
     })
 }
 
-/// U(LN(X)) (eqs. 17, 26, 27), one W_U^(h) at a time.
+/// Returns U(LN(X)) (eqs. 17, 26, 27), computed with one W_U^(h) at a time.
 pub fn unembed<B: Backend>(embeddings: &RmtEmbeddings<B>, x: Tensor<B, 3>) -> Tensor<B, 3> {
     let [rank, d_k] = embeddings.unembedding.key.dims();
     let x = to_matrix(embeddings.norm.forward(x), d_k);
@@ -110,13 +111,13 @@ fn to_matrix<B: Backend>(x: Tensor<B, 3>, d_k: usize) -> Tensor<B, 4> {
     x.reshape([batch, time, width / d_k, d_k]).swap_dims(2, 3)
 }
 
-/// The inverse of [`to_matrix`].
+/// Inverts [`to_matrix`].
 fn from_matrix<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
     let [batch, time, d_k, d_v] = x.dims();
     x.swap_dims(2, 3).reshape([batch, time, d_v * d_k])
 }
 
-/// Reorders rows as in eq. 25, with coordinate v of vector h at `h · D_v + v`: `[D_v · R, n]` to `[R · D_v, n]`.
+/// Reorders rows as in eq. 25, with coordinate v of vector h at `h · D_v + v`: from `[D_v · R, n]` to `[R · D_v, n]`.
 fn by_vector<B: Backend>(weight: Tensor<B, 2>, d_v: usize) -> Tensor<B, 2> {
     let [rows, n] = weight.dims();
     let weight = weight.reshape([d_v, rows / d_v, n]).swap_dims(0, 1);

@@ -11,7 +11,7 @@ use crate::{Attention, FeedForward, NormKind, Positions, Rmt, RmtConfig, RmtEmbe
 
 type B = Autodiff<Flex>;
 
-/// All sizes differ, so a transposed or wrongly flattened axis does not fit.
+/// Returns a config whose sizes all differ, so that a transposed or wrongly flattened axis does not fit.
 fn small() -> RmtConfig {
     RmtConfig {
         n_layer: 2,
@@ -145,7 +145,7 @@ fn the_fast_embeddings_equal_the_naive_ones_in_values_and_gradients() {
     }
 }
 
-/// Mean and variance.
+/// Returns the mean and the variance.
 fn moments(x: &[f64]) -> (f64, f64) {
     let mean = x.iter().sum::<f64>() / x.len() as f64;
     let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / x.len() as f64;
@@ -239,7 +239,7 @@ fn initial_weights_have_the_variances_that_table_2_assumes() {
         let data: Vec<f64> = data.iter().collect();
         let fans = match name.rsplit('.').next().unwrap_or_default() {
             "gamma" => continue,
-            // init_std 0.02
+            // The variance of `init_std` is 0.02² = 2 / 5000.
             _ if name.starts_with("embeddings.tokens.w")
                 || name.starts_with("embeddings.positions.w") =>
             {
@@ -285,7 +285,7 @@ fn scaled_outputs_start_smaller_by_the_root_of_twice_the_depth() {
 fn the_stream_grows_with_d_k_alone() {
     let wide = RmtConfig { d_k: 14, ..small() };
     let (one, two) = (small().cost(37).params, wide.cost(37).params);
-    // Keys and norm scales; no matrix.
+    // Only keys and norm scales grow with D_k; W_1, W_2 and the tables do not.
     let keys = 7 * 3 * (6 * 2 + 3);
     let norms = 7 * 5 * (2 * 2 + 1);
     assert_eq!(two.total() - one.total(), keys + norms);

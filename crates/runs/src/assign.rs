@@ -1,4 +1,4 @@
-//! `--set PATH=VALUE`: fields of a config by path, and their RON values.
+//! Sets fields of a config with `--set PATH=VALUE`: finds each field by its path and parses its RON value.
 
 mod value;
 
@@ -9,19 +9,22 @@ use serde_json::{Value, json};
 use serde_path_to_error::Segment;
 
 use self::value::{is_string, parse};
+use crate::form::{Misfit, form};
+use crate::ron_text::OTHER_FORM;
 use crate::wording::{NAMES, in_plain_words, of_composition, of_unknown_name, unknown};
 use crate::{Error, RunConfig};
 
 impl<M: ModelConfig> RunConfig<M> {
     /// Sets individual fields. Each assignment is `path=value`, such as `train.steps=100`. The path consists of field
-    /// names and can leave out the names of architectures. The value is written as in a RON file, such as `3e-4`,
-    /// `None`, `Kausik` or `PerLayer(Laurel(weights: Softmax))`. Other text, such as the path of a file, needs no
-    /// quotes.
+    /// names and places in lists, separated by dots. It can omit the names of architectures. The value is written as in
+    /// a RON file, such as `3e-4`, `None`, `Kausik` or `PerLayer(Laurel(weights: Softmax))`. Other text, such as a file
+    /// path, needs no quotes.
     ///
     /// # Errors
     ///
-    /// Returns an error if a field is unknown or a value has the wrong type. Also returns an error if an assignment
-    /// undoes an earlier one, a number in the config is not finite, or `train.steps` is set beside `train.tokens`.
+    /// Returns an error if a field is unknown, or if a value has the wrong type. Also returns an error if an assignment
+    /// undoes an earlier one, or if a number in the config is not finite. Also returns an error if an assignment sets
+    /// `train.steps` although the config has a budget in tokens.
     pub fn set(self, assignments: &[String]) -> Result<Self, Error> {
         if let (false, Some(error)) = (assignments.is_empty(), self.not_finite()) {
             return Err(error.into());
@@ -49,7 +52,7 @@ impl<M: ModelConfig> RunConfig<M> {
     }
 
     fn set_one(self, assignment: &str) -> Result<Self, String> {
-        let (path, value) = assignment
+        let (path, text) = assignment
             .split_once('=')
             .ok_or("must be PATH=VALUE, such as train.steps=100")?;
         let path = path.trim();
@@ -68,26 +71,42 @@ impl<M: ModelConfig> RunConfig<M> {
         }
         Self::complete(&mut tree, path)?;
         let field = find(&mut tree, path)?;
-        let value = match (&*field, parse(value)) {
-            // Text, such as a path, may have any form. In quotes, it must be a string of RON.
+        let value = match (&*field, parse(text)) {
+            // Text without quotes, such as a path, may have any form. Text in quotes must be a RON string.
             (
                 Value::String(_),
                 Ok(Value::Number(_) | Value::Bool(_) | Value::Array(_)) | Err(_),
-            ) if !is_string(value) => Value::String(value.into()),
+            ) if !is_string(text) => Value::String(text.into()),
             (_, value) => value?,
         };
         let (before, given) = (std::mem::replace(field, value.clone()), value);
-        let set = Self::of_tree(&mut tree).map_err(|error| match before {
-            Value::Number(_) | Value::Bool(_) => {
-                format!(
-                    "{}; the field was {before} before",
-                    in_plain_words(&error.inner().to_string())
-                )
+        let set = Self::of_tree(&mut tree).map_err(|error| {
+            match parse(text) {
+                _ if text.trim().is_empty() => return "the value is empty".into(),
+                Err(problem) if text.contains('(') => return problem,
+                _ => {}
             }
-            before => {
-                let message = error.to_string();
-                let of_name = of_unknown_name(&message);
-                of_name.unwrap_or_else(|| in_plain_words(&message) + &named_number(&before))
+            let message = error.inner().to_string();
+            let form = match message.contains("invalid type") || message.contains("invalid length")
+            {
+                true => Self::form(&tree, path, text),
+                false => None,
+            };
+            if let Some(form) = form {
+                return format!("{OTHER_FORM}; write `{path}={form}`");
+            }
+            match before {
+                Value::Number(_) | Value::Bool(_) => {
+                    format!(
+                        "{}; the field was {before} before",
+                        in_plain_words(&message)
+                    )
+                }
+                before => {
+                    let message = error.to_string();
+                    let of_name = of_unknown_name(&message);
+                    of_name.unwrap_or_else(|| in_plain_words(&message) + &named_number(&before))
+                }
             }
         })?;
         let mut tree = serde_json::to_value(&set).map_err(|error| error.to_string())?;
@@ -97,7 +116,22 @@ impl<M: ModelConfig> RunConfig<M> {
         }
     }
 
-    /// Makes a config from a tree. Where an enum has a variant called `None`, such as `NormParams`, replaces null with
+    /// Returns the form that the value at `path` in `tree` must have. `given` is the value as written, in a form that
+    /// does not fit. The rest of the tree is valid.
+    fn form(tree: &Value, path: &str, given: &str) -> Option<String> {
+        form(given, &|text| {
+            let mut tree = tree.clone();
+            let place = find(&mut tree, path).ok()?;
+            let Ok(value) = parse(text) else {
+                return Some(Misfit::Other);
+            };
+            *place = value;
+            let error = Self::of_tree(&mut tree).err()?;
+            Some(Misfit::of(&error.inner().to_string()))
+        })
+    }
+
+    /// Makes a config from a tree. If an enum has a variant called `None`, as `NormParams` does, replaces null with
     /// that name.
     fn of_tree(tree: &mut Value) -> Result<Self, serde_path_to_error::Error<serde_json::Error>> {
         loop {
@@ -130,7 +164,7 @@ impl<M: ModelConfig> RunConfig<M> {
         }
     }
 
-    /// Adds the field at `path` as `None` if a config can have it and this one leaves it out.
+    /// Adds the field at `path` as `None` if a config can have this field but `tree` omits it.
     ///
     /// # Errors
     ///
@@ -150,7 +184,7 @@ impl<M: ModelConfig> RunConfig<M> {
         fields.insert(name.into(), Value::Null);
         match Self::deserialize(&with).map_err(|error| error.to_string()) {
             Ok(_) => *tree = with,
-            // After the unknown field, the message of serde lists all fields, including fields that are left out.
+            // After the unknown field, serde's message lists all fields, including omitted ones.
             Err(error) => {
                 if let Some(known) = error.strip_prefix(&format!("unknown field `{name}`")) {
                     let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
@@ -164,7 +198,7 @@ impl<M: ModelConfig> RunConfig<M> {
     /// Returns an error for the first number that is not finite. JSON would lose such a number.
     fn not_finite(&self) -> Option<ConfigError> {
         let text = self.to_hashed_text();
-        // The fields that lead to a line, with their indentation.
+        // The fields that enclose the current line, with their indentation.
         let mut path: Vec<(usize, &str)> = Vec::new();
         text.lines().find_map(|line| {
             let (name, value) = line.split_once(": ").unwrap_or(("", line));
@@ -173,7 +207,7 @@ impl<M: ModelConfig> RunConfig<M> {
             if !name.is_empty() {
                 path.push((indent, name));
             }
-            // Text is in quotes and may contain any words.
+            // Quoted text may contain any words, so only the part before the quotes is checked.
             let value = value.split('"').next().unwrap_or_default();
             let mut words = value.split(['(', ')', ',', ' ']);
             let found = words.find(|word| matches!(*word, "NaN" | "inf" | "-inf"))?;
@@ -188,7 +222,7 @@ impl<M: ModelConfig> RunConfig<M> {
 
 /// Refuses an assignment that overwrites an earlier one. An assignment may change a part of an earlier value.
 fn refuse_undone(assignments: &[String]) -> Result<(), Error> {
-    // An assignment without a value has its own error.
+    // An assignment without a value causes its own error elsewhere.
     let is_whole = assignments.iter().all(|it| it.contains('='));
     let fields = assignments.iter().filter(|_| is_whole);
     let fields: Vec<Vec<&str>> = fields.map(|it| names_of(it)).collect();
@@ -212,8 +246,8 @@ fn refuse_undone(assignments: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the names of the fields in a path, or in `PATH=VALUE`. Leaves out the names of architectures and other
-/// variants, because a path can leave them out.
+/// Returns the names of the fields in a path, or in `PATH=VALUE`. Omits the names of architectures and other variants,
+/// because they are optional in a path.
 pub fn names_of(path: &str) -> Vec<&str> {
     let path = path.split('=').next().unwrap_or_default();
     let names = path.split('.').map(str::trim);
@@ -222,8 +256,8 @@ pub fn names_of(path: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Leaves out `layers.0`. A model of one architecture is also a composition of one layer, so both paths lead to the
-/// same field.
+/// Removes `layers.0` from the names in a path. A model of one architecture is also a composition of one layer, so both
+/// paths lead to the same field.
 fn of_one_layer<'a>(names: &[&'a str]) -> Vec<&'a str> {
     match names {
         ["model", "layers", "0", rest @ ..] if !rest.is_empty() => [&["model"], rest].concat(),
@@ -231,15 +265,15 @@ fn of_one_layer<'a>(names: &[&'a str]) -> Vec<&'a str> {
     }
 }
 
-/// Returns the composition of a single layer that equals `model`, in the JSON form of a config. `None` if `model` is
+/// Returns the composition of a single layer that equals `model`, in the JSON form of a config; `None` if `model` is
 /// already a composition.
 pub fn composition(model: &Value) -> Option<Value> {
     let whole = json!({"Composed": {"layers": [model], "connection": null, "recurrence": null}});
     model.get("Composed").is_none().then_some(whole)
 }
 
-/// Whether `given` has a list where the resulting config has fields. Files refuse such values, so that no number
-/// reaches the wrong field.
+/// Whether `given` has a list where the resulting config has fields. A list would fill the fields by position, so a
+/// number could reach the wrong field. Config files cannot have such values either.
 fn lacks_names(given: &Value, made: &Value) -> bool {
     match (given, made) {
         (Value::Array(_), Value::Object(_)) => true,
@@ -254,7 +288,8 @@ fn lacks_names(given: &Value, made: &Value) -> bool {
     }
 }
 
-/// Describes the previous value of a field if it is a number with a name, such as `Ratio(0.1)`; empty for other values.
+/// Describes the previous value of a field if it is a number with a name, such as `Ratio(0.1)`. Returns an empty string
+/// for other values.
 fn named_number(before: &Value) -> String {
     let fields = before.as_object().filter(|fields| fields.len() == 1);
     match fields.and_then(|fields| fields.iter().next()) {
@@ -265,14 +300,14 @@ fn named_number(before: &Value) -> String {
     }
 }
 
-/// Finds the field at `path`. The path can leave out the names of enum variants.
+/// Finds the field at `path`. The path can omit the names of enum variants.
 fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
     path.split('.').try_fold(tree, |at, field| {
         let at = enter_variant(at, field);
         if let Value::Array(entries) = at {
             let count = entries.len();
             let index = field.parse::<usize>().ok();
-            // Every entry has only one path, so that a repeated assignment is noticed.
+            // Refuses indices such as `01`: repeated assignments are noticed only if each entry has a single path.
             if let Some(index) = index.filter(|index| index.to_string() != field) {
                 return Err(format!(
                     "`{field}` is not how an index is written; write `{index}`"
@@ -294,7 +329,7 @@ fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
             Value::Object(fields) => fields.keys().cloned().collect(),
             _ => Vec::new(),
         };
-        // The first field that contains a field of this name.
+        // The first field that contains a field with this name.
         let mut outer = known.iter();
         let outer = outer.find(|outer| enter_variant(&mut at[*outer], field).get(field).is_some());
         at.get_mut(field).ok_or_else(|| match known.is_empty() {

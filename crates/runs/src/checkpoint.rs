@@ -1,10 +1,11 @@
 //! The files of checkpoints, and the checkpoint directories of a run.
 //!
-//! A checkpoint is a directory with the model and the optimizer as safetensors, the progress as JSON, and a manifest
-//! with their checksums. Processes that share the moments of the optimizer each write a file of their own. A checkpoint
-//! of an imported model has only the weights and the manifest. A checkpoint is written under a temporary name, with the
-//! manifest last, then synced to disk and renamed. Readers take the newest checkpoint that matches its manifest, and
-//! report any newer ones.
+//! A checkpoint is a directory with the model, the average of its weights (if the run keeps one) and the optimizer as
+//! safetensors, the progress as JSON, and a manifest with their checksums. If several processes share the optimizer's
+//! moments, each process writes its own file. A checkpoint of an imported or merged model has only the weights and the
+//! manifest. A checkpoint is written under a temporary name, with the manifest last, then synced to disk and renamed. A
+//! reader takes the newest checkpoint in which all files that it needs match the manifest. The reader reports newer
+//! checkpoints that it passed over, and damaged files that it does not need.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +18,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 use crate::manifest::{self, MANIFEST};
-use crate::{Error, disk};
+use crate::{Error, SavedWeights, disk};
 
 /// The weights, by parameter name.
 pub const MODEL: &str = "model.safetensors";
@@ -29,7 +30,8 @@ pub const OPTIMIZER: &str = "optimizer.safetensors";
 pub const STATE: &str = "state.json";
 
 /// Returns the names of all files of a checkpoint except the manifest, sorted. The moments are in `shards` files. If
-/// `shards` is 0, the checkpoint has only the weights. `has_ema` tells whether it has an average of the weights.
+/// `shards` is 0, the checkpoint has only the weights. `has_ema` tells whether the checkpoint has an average of the
+/// weights.
 pub fn files(shards: usize, has_ema: bool) -> Vec<String> {
     if shards == 0 {
         return vec![MODEL.to_owned()];
@@ -40,8 +42,8 @@ pub fn files(shards: usize, has_ema: bool) -> Vec<String> {
     all.chain([STATE.to_owned()]).collect()
 }
 
-/// The file with the moments of process `rank` of `shards` processes: [`OPTIMIZER`] for a single process, otherwise a
-/// name such as `optimizer-00001-of-00004.safetensors`.
+/// Returns the name of the file with the moments of process `rank` among `shards` processes: [`OPTIMIZER`] for a single
+/// process, otherwise a name such as `optimizer-00001-of-00004.safetensors`.
 pub fn optimizer_file(rank: usize, shards: usize) -> String {
     match shards {
         1 => OPTIMIZER.to_owned(),
@@ -74,7 +76,8 @@ fn shards(directory: &Path) -> Result<usize, Error> {
 ///
 /// # Errors
 ///
-/// Returns an error if `directory` already exists, and I/O errors.
+/// Returns an error if `directory` exists and is not empty, or if a tensor has a type that cannot be saved. Also
+/// returns I/O errors.
 pub fn write_weights(
     directory: &Path,
     weights: &BTreeMap<String, TensorData>,
@@ -88,10 +91,39 @@ pub fn write_weights(
     disk::rename(&aside, directory)
 }
 
-/// Checks a checkpoint against its manifest.
-pub(crate) fn verify(directory: &Path) -> Result<(), Error> {
+/// The files of a checkpoint that a reader needs. A reader reports damage to other files, and continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// All files, to continue the run.
+    All,
+    /// The trained weights and the moments of the optimizer, to start another run.
+    Start,
+    /// These weights, to use the model.
+    Weights(SavedWeights),
+}
+
+impl Needs {
+    fn include(self, file: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Start => file == MODEL || file.starts_with("optimizer"),
+            Self::Weights(weights) => file == weights.file_name(),
+        }
+    }
+}
+
+/// Checks a checkpoint against its manifest. Returns the errors of damaged files that are not needed.
+pub(crate) fn verify(directory: &Path, needs: Needs) -> Result<Vec<Error>, Error> {
     let has_ema = manifest::names(directory)?.iter().any(|name| name == EMA);
-    manifest::verify(directory, &files(shards(directory)?, has_ema))
+    let files = files(shards(directory)?, has_ema);
+    let verified = manifest::verify(directory, &files, |file| needs.include(file));
+    verified.map_err(|error| match error {
+        Error::Checkpoint { path, problem } if path.ends_with(EMA) && needs != Needs::All => {
+            let problem = format!("{problem}; restore the average, or leave out `--weights ema`");
+            Error::Checkpoint { path, problem }
+        }
+        error => error,
+    })
 }
 
 /// Writes `tensors` as safetensors, with at most one entry of metadata.
@@ -127,8 +159,8 @@ pub fn write_tensors(
     disk::write(path, &bytes)
 }
 
-/// Maximum bytes of a safetensors header, unless the header is a small share of its file. A header has about a hundred
-/// bytes per tensor, and takes many times its size in memory when parsed.
+/// Maximum number of bytes of a safetensors header. A longer header is accepted only if it is a small share of its
+/// file. A header has about a hundred bytes per tensor, and takes many times its size in memory when parsed.
 const MOST_HEADER: u64 = 1 << 21;
 const HEADER_SHARE: u64 = 32;
 
@@ -144,7 +176,8 @@ pub fn read_tensors(path: &Path) -> Result<Content, Error> {
 ///
 /// # Errors
 ///
-/// Returns an error if the file is missing or damaged, or a tensor does not consist of floats. Also returns I/O errors.
+/// Returns an error if the file is missing or damaged, or a wanted tensor does not consist of floats. Also returns I/O
+/// errors.
 pub fn read_some_tensors(path: &Path, wanted: impl Fn(&str) -> bool) -> Result<Content, Error> {
     let bytes = residual_zoo_data::read_file(path)?;
     let damaged = |problem: String| Error::Checkpoint {
@@ -206,16 +239,16 @@ pub fn read_finite_tensors(path: &Path) -> Result<Content, Error> {
     }
 }
 
-/// File name extension of a checkpoint that is being written.
+/// File name extension of a checkpoint that is being written or deleted.
 pub const PARTIAL: &str = "partial";
 
-/// The name of the checkpoint `directory` while this process writes or deletes it. It contains the process id, because
-/// another process may have replaced this run.
+/// Returns the temporary path of the checkpoint `directory` while this process writes or deletes it. The name contains
+/// the process id, because another process may have replaced this run.
 pub fn aside(directory: &Path) -> PathBuf {
     directory.with_extension(format!("{}.{PARTIAL}", std::process::id()))
 }
 
-/// Whether the path is a checkpoint that is being written, or was left unfinished: `step-00000100.PROCESS.partial`.
+/// Whether the path is an unfinished checkpoint, such as `step-00000100.PROCESS.partial`.
 fn is_partial(path: &Path) -> bool {
     let step_of = || {
         let name = path.file_name()?.to_str()?;
@@ -226,12 +259,12 @@ fn is_partial(path: &Path) -> bool {
     step_of().is_some()
 }
 
-/// The directory of the checkpoint after `step` steps.
+/// Returns the directory of the checkpoint after `step` steps.
 pub fn directory(run: &Path, step: usize) -> PathBuf {
     run.join(CHECKPOINTS).join(format!("step-{step:08}"))
 }
 
-/// The number of steps after which the checkpoint in `directory` was written, according to its name.
+/// Returns the number of steps after which the checkpoint in `directory` was written, according to its name.
 pub fn step_of(directory: &Path) -> Option<usize> {
     let name = directory.file_name()?.to_str()?;
     name.strip_prefix("step-")?.parse().ok()
@@ -243,10 +276,30 @@ pub const CHECKPOINTS: &str = "checkpoints";
 /// The newest good checkpoint of a run, found by [`newest`].
 #[derive(Debug)]
 pub struct Newest {
-    /// The directory.
+    /// The directory of the checkpoint.
     pub path: PathBuf,
     /// The newer checkpoints that were passed over, newest first, and the reasons.
     pub passed_over: Vec<(PathBuf, Error)>,
+    /// The errors of the checkpoint's damaged files, none of which the reader needs.
+    pub damaged: Vec<Error>,
+}
+
+impl Newest {
+    /// Returns notes for the user about the newer checkpoints and the damaged files.
+    pub fn notes(&self) -> Vec<String> {
+        let passed_over = self.passed_over.iter();
+        let passed_over = passed_over.map(|(_, error)| format!("passed over: {error}"));
+        let damaged = self.damaged.iter();
+        let damaged = damaged.map(|error| match error {
+            Error::Checkpoint { path, .. } if path.ends_with(EMA) => {
+                format!(
+                    "{error}; the average of the weights is lost, but the trained weights are good"
+                )
+            }
+            error => format!("{error}; the file that is read is good"),
+        });
+        passed_over.chain(damaged).collect()
+    }
 }
 
 /// Finds the newest checkpoint of a run that matches its manifest.
@@ -255,11 +308,20 @@ pub struct Newest {
 ///
 /// Returns an error if there is no such checkpoint, and I/O errors.
 pub fn newest(run: &Path) -> Result<Newest, Error> {
+    newest_for(run, Needs::All)
+}
+
+/// Like [`newest`], but only the needed files must match the manifest.
+///
+/// # Errors
+///
+/// Returns the errors of [`newest`].
+pub fn newest_for(run: &Path, needs: Needs) -> Result<Newest, Error> {
     let none = |problem: &str| Error::NoRun {
         path: run.into(),
         problem: problem.into(),
     };
-    match newest_if_any(run)? {
+    match find(run, needs)? {
         Some(newest) => Ok(newest),
         None if run.join(CHECKPOINTS).is_dir() => Err(none("has no complete checkpoint yet")),
         None => Err(none("has no checkpoints; give a run directory")),
@@ -272,40 +334,52 @@ pub fn newest(run: &Path) -> Result<Newest, Error> {
 ///
 /// Returns an error if all checkpoints are damaged, and I/O errors.
 pub fn newest_if_any(run: &Path) -> Result<Option<Newest>, Error> {
+    find(run, Needs::All)
+}
+
+fn find(run: &Path, needs: Needs) -> Result<Option<Newest>, Error> {
     let mut paths = all(run)?;
     let passed_over = loop {
         let mut passed_over = Vec::new();
         for path in &paths {
-            match verify(path) {
-                Ok(()) => {
-                    let path = path.clone();
-                    return Ok(Some(Newest { path, passed_over }));
+            match verify(path, needs) {
+                Ok(damaged) => {
+                    return Ok(Some(Newest {
+                        path: path.clone(),
+                        passed_over,
+                        damaged,
+                    }));
                 }
                 Err(error @ Error::Checkpoint { .. }) => passed_over.push((path.clone(), error)),
-                // A checkpoint that cannot be read now may be good.
+                // A checkpoint that cannot be read now may still be good, so it is not passed over.
                 Err(error) => return Err(error),
             }
         }
-        // A process that trains may have replaced a checkpoint in the meantime.
+        // A training process may have replaced a checkpoint in the meantime.
         let now = all(run)?;
         if now == paths {
             break passed_over;
         }
         paths = now;
     };
-    match passed_over.into_iter().next() {
-        Some((_, first)) => Err(Error::NoRun {
-            path: run.into(),
-            problem: format!(
-                "has no good checkpoint: {first}; restore a good one, or start again in another \
-                 directory"
-            ),
-        }),
-        None => Ok(None),
-    }
+    let Some((path, first)) = passed_over.into_iter().next() else {
+        return Ok(None);
+    };
+    let remedy = match needs {
+        Needs::Weights(SavedWeights::Ema) => String::new(),
+        Needs::All if verify(&path, Needs::Start).is_ok() => format!(
+            "; restore a good one, or start another run from its trained weights: `--init-from {}`",
+            run.display()
+        ),
+        _ => "; restore a good one, or start again in another directory".into(),
+    };
+    Err(Error::NoRun {
+        path: run.into(),
+        problem: format!("has no good checkpoint: {first}{remedy}"),
+    })
 }
 
-/// The BLAKE3 hash of the trained weights in the checkpoint `directory`, according to its manifest.
+/// Returns the BLAKE3 hash of the trained weights in the checkpoint `directory`, according to its manifest.
 ///
 /// # Errors
 ///
@@ -327,15 +401,15 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, Error> {
     Ok(aside)
 }
 
-/// Renames a directory, link or other file that has the name of a new checkpoint but was not written by the run.
-/// Returns its new path.
+/// Renames a directory, link or other file that stands where the run writes a checkpoint or a file, but does not have
+/// the content that the run wrote. Returns its new path.
 ///
 /// # Errors
 ///
 /// Returns I/O errors.
 pub fn move_away(path: &Path) -> Result<PathBuf, Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // `--force` deletes entries with the name of a checkpoint, but not this one.
+    // `--force` deletes entries with the name of a checkpoint, but not entries with this name.
     let moved = free(|n| path.with_file_name(format!("moved-{name}{n}")));
     disk::rename(path, &moved)?;
     Ok(moved)
@@ -353,8 +427,7 @@ pub(crate) fn free(path: impl Fn(&str) -> PathBuf) -> PathBuf {
         .unwrap_or_else(|| unreachable!("numbers have no end"))
 }
 
-/// Deletes the remains of interrupted writes of checkpoints. Remains that cannot be deleted only take
-/// space.
+/// Deletes the remains of interrupted checkpoint writes. Ignores errors, because the remains only take space.
 pub fn clean(run: &Path) {
     let directory = run.join(CHECKPOINTS);
     if disk::refuse_linked_directory(&directory).is_err() {
@@ -367,7 +440,7 @@ pub fn clean(run: &Path) {
     }
 }
 
-/// Finds an entry among the checkpoints of a run that no run would write.
+/// Finds a file or directory that no run writes, in the checkpoint folder of a run or in one of the run's checkpoints.
 pub(crate) fn foreign(run: &Path) -> Option<PathBuf> {
     let paths = |directory: &Path| {
         let entries = fs::read_dir(directory).into_iter().flatten();
@@ -397,10 +470,11 @@ pub(crate) fn foreign(run: &Path) -> Option<PathBuf> {
     })
 }
 
-/// The prefix of the name of a damaged checkpoint that was set aside.
+/// The name prefix of a damaged checkpoint that was set aside.
 const DAMAGED: &str = "damaged-";
 
-/// Whether the only checkpoint of a run is the one before the first step.
+/// Whether the folder of the checkpoints has nothing but the checkpoint before the first step and unfinished
+/// checkpoints. The folder may be empty, but must exist.
 pub fn only_the_first(run: &Path) -> bool {
     let first = directory(run, 0);
     let entries = fs::read_dir(run.join(CHECKPOINTS)).map(|entries| {
@@ -410,8 +484,8 @@ pub fn only_the_first(run: &Path) -> bool {
     entries.unwrap_or(false)
 }
 
-/// All checkpoints of a run, good or damaged, newest first. Links do not count, because their targets
-/// belong to another run, where nothing may be deleted.
+/// Returns all checkpoints of a run, good or damaged, newest first. Links do not count, because their targets may
+/// belong to another run, whose checkpoints must not be deleted.
 fn all(run: &Path) -> Result<Vec<PathBuf>, Error> {
     let directory = run.join(CHECKPOINTS);
     disk::refuse_linked_directory(&directory)?;
@@ -432,20 +506,20 @@ fn all(run: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(all)
 }
 
-/// The steps of the checkpoints of a run, good or damaged, in order.
+/// Returns the steps of the checkpoints of a run, good or damaged, in order.
 pub(crate) fn steps(run: &Path) -> Result<Vec<usize>, Error> {
     let all = all(run)?;
     Ok(all.iter().rev().filter_map(|path| step_of(path)).collect())
 }
 
-/// Deletes the checkpoints of a run, except the newest `keep` (at least 1) up to `saved`, and `best`. Returns an error
+/// Deletes the checkpoints of a run up to `saved`, except `best` and the newest `keep` (at least 1). Returns an error
 /// for each checkpoint that could not be deleted. Such checkpoints only take space.
 ///
-/// `saved` is the last checkpoint that the run has written. Directories with the name of a checkpoint that are newer or
-/// have no manifest do not count and are not deleted.
+/// `saved` is the last checkpoint that the run has written. A directory that is named like a checkpoint can be newer
+/// than `saved` or have no manifest. Such directories do not count and are not deleted.
 ///
-/// A checkpoint is first renamed like an unfinished one. If the process is killed, the remains are deleted when the run
-/// continues.
+/// Before a checkpoint is deleted, it gets the name of an unfinished checkpoint. If the process is killed meanwhile,
+/// the remains are deleted when the run continues.
 pub fn prune(run: &Path, keep: usize, saved: &Path, best: Option<&Path>) -> Vec<Error> {
     let all = match all(run) {
         Ok(all) => all,
@@ -489,7 +563,7 @@ pub fn read_scalars(directory: &Path) -> Result<BTreeMap<String, f64>, Error> {
 ///
 /// # Errors
 ///
-/// Returns an error if the file is missing, damaged or of another model.
+/// Returns an error if the file is missing, is damaged, has a number that is not finite, or belongs to another model.
 pub fn load_model<B: Backend, M: Module<B>>(model: M, directory: &Path) -> Result<M, Error> {
     load_file(model, &directory.join(MODEL))
 }

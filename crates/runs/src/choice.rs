@@ -1,13 +1,13 @@
-//! Chooses one of the checkpoints of a run, and its weights or their average.
+//! Chooses a checkpoint of a run, and either its weights or their average.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::checkpoint::{self, Newest};
+use crate::checkpoint::{self, Needs, Newest};
 use crate::{Error, Row, manifest, run_dir};
 
-/// The choice of a checkpoint of a run.
+/// The checkpoint of a run to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
     /// The newest good checkpoint.
@@ -46,14 +46,14 @@ impl fmt::Display for Choice {
 }
 
 impl Choice {
-    /// Finds the chosen checkpoint of the run in the directory `run`, and checks it against its manifest.
+    /// Finds the chosen checkpoint of the run in the directory `run`, and checks the needed files against its manifest.
     ///
     /// # Errors
     ///
     /// Returns an error if there is no such checkpoint, or it is damaged. Also returns I/O errors.
-    pub fn of(self, run: &Path) -> Result<Newest, Error> {
+    pub fn of(self, run: &Path, needs: Needs) -> Result<Newest, Error> {
         let path = match self {
-            Self::Newest => return checkpoint::newest(run),
+            Self::Newest => return checkpoint::newest_for(run, needs),
             Self::Best if has_not_trained(run) => {
                 let problem =
                     "has not trained, so it has no validation loss; take the `newest` checkpoint";
@@ -82,10 +82,11 @@ impl Choice {
                 problem,
             });
         };
-        checkpoint::verify(&path)?;
+        let damaged = checkpoint::verify(&path, needs)?;
         Ok(Newest {
             path,
             passed_over: Vec::new(),
+            damaged,
         })
     }
 }
@@ -96,7 +97,8 @@ pub enum SavedWeights {
     /// The weights after the last step.
     #[default]
     Trained,
-    /// Their exponential moving average, which the run keeps with [`TrainConfig::ema`](crate::TrainConfig::ema).
+    /// The exponential moving average of the weights, which the run keeps with
+    /// [`TrainConfig::ema`](crate::TrainConfig::ema).
     Ema,
 }
 
@@ -122,49 +124,50 @@ impl fmt::Display for SavedWeights {
 }
 
 impl SavedWeights {
-    /// The BLAKE3 hash of these weights in `checkpoint`, according to its manifest.
+    /// Returns the BLAKE3 hash of these weights in `checkpoint`, according to its manifest.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`file`](Self::file), and an error if the manifest is damaged.
     pub fn blake3(self, checkpoint: &Path) -> Result<String, Error> {
-        let file = self.file(checkpoint)?;
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        manifest::blake3_of(checkpoint, &name)
+        self.file(checkpoint)?;
+        manifest::blake3_of(checkpoint, self.file_name())
     }
 
-    /// The file of these weights in `checkpoint`.
+    /// Returns the name of the file with these weights in a checkpoint.
+    pub fn file_name(self) -> &'static str {
+        match self {
+            Self::Trained => checkpoint::MODEL,
+            Self::Ema => checkpoint::EMA,
+        }
+    }
+
+    /// Returns the file with these weights in `checkpoint`.
     ///
     /// # Errors
     ///
     /// Returns an error if the checkpoint has no average.
     pub fn file(self, checkpoint: &Path) -> Result<PathBuf, Error> {
-        match self {
-            Self::Trained => Ok(checkpoint.join(checkpoint::MODEL)),
-            Self::Ema => {
-                let path = checkpoint.join(checkpoint::EMA);
-                match path.is_file() {
-                    true => Ok(path),
-                    false => Err(Error::Checkpoint {
-                        path: checkpoint.into(),
-                        problem: "has no average of the weights; leave out `--weights ema`, or train with `train.ema`"
-                            .into(),
-                    }),
-                }
-            }
+        let path = checkpoint.join(self.file_name());
+        match self == Self::Trained || path.is_file() {
+            true => Ok(path),
+            false => Err(Error::Checkpoint {
+                path: checkpoint.into(),
+                problem: "has no average of the weights; leave out `--weights ema`, or train with `train.ema`".into(),
+            }),
         }
     }
 }
 
-/// Whether the run in the directory `run` was imported or merged, and has not been trained since. Such a run has no
+/// Whether the run in the directory `run` has not been trained since it was imported or merged. Such a run has no
 /// metrics, and only the checkpoint of step 0.
 fn has_not_trained(run: &Path) -> bool {
     let is_missing = std::fs::symlink_metadata(run.join(run_dir::METRICS)).is_err();
     is_missing && checkpoint::steps(run).is_ok_and(|steps| steps == [0])
 }
 
-/// Returns the existing checkpoint with the lowest validation loss of the run in the directory `run`. `rows` are the
-/// metrics of the run.
+/// Returns the checkpoint with the lowest validation loss among the existing checkpoints of the run in the directory
+/// `run`, without the checkpoint before the first step. `rows` are the metrics of the run.
 pub fn best(run: &Path, rows: &[Row]) -> Option<PathBuf> {
     let validated = rows.iter().filter(|row| row.step > 0);
     let losses = validated.filter_map(|row| Some((row.step, row.valid_loss?)));

@@ -9,9 +9,9 @@ use residual_zoo_data::DataConfig;
 use residual_zoo_system::counted;
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
 use crate::ron_text::{extensions, options, parse_ron};
 use crate::row::MOST_STEPS;
+use crate::{Error, budget};
 
 /// The config of a run: the content of a run file under `experiments/`, and of `config.ron` in a run directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub struct RunConfig<M> {
     pub train: TrainConfig,
 }
 
-/// The settings of training. Defaults follow nanoGPT where it has a corresponding setting.
+/// The training settings. Defaults follow nanoGPT where it has a corresponding setting.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainConfig {
@@ -35,8 +35,8 @@ pub struct TrainConfig {
     pub seed: u64,
     /// Number of optimizer steps.
     pub steps: usize,
-    /// A budget of training tokens (of images, for a model of images) that replaces `steps`: the run takes the smallest
-    /// number of steps that reaches it. `None` means `steps`.
+    /// The training budget in tokens, which replaces `steps`. For image models, the budget is in images. The run takes
+    /// the smallest number of steps that reaches the budget. `None` uses `steps`.
     pub tokens: Option<f64>,
     /// Sequences per micro-batch.
     pub batch: usize,
@@ -61,11 +61,12 @@ pub struct TrainConfig {
     pub beta_2: f64,
     /// ε, added to the square root of AdamW's second moment.
     pub eps: f64,
-    /// Weight decay: decoupled with AdamW and Muon, added to the gradient with SGD. It does not apply to norms, embeddings, the
-    /// unembedding, biases, the unit vectors of nGPT or the weights that mix streams.
+    /// Weight decay: decoupled with AdamW and Muon, added to the gradient with SGD. Weight decay does not apply to
+    /// norms, embeddings, the unembedding, biases, nGPT's unit vectors or the weights that mix streams.
     pub weight_decay: f64,
-    /// The average of the weights that the run keeps beside the weights; `None` for none. It is validated too
-    /// (`ema_valid_loss`), and `--weights ema` generates, evaluates and exports with it.
+    /// An exponential moving average that the run keeps in addition to the weights. `None` keeps no average. Each
+    /// validation also measures the loss of the average (`ema_valid_loss`). With `--weights ema`, commands that
+    /// generate, evaluate or export use the average.
     pub ema: Option<Ema>,
     /// Maximum global norm of the gradients. `None` disables clipping.
     pub grad_clip: Option<f64>,
@@ -78,16 +79,16 @@ pub struct TrainConfig {
     /// Number format of matrix products and attention. `None` means the backend's default: `Tf32` on `cuda`, otherwise
     /// `F32`. A run continues only in the same precision, unless `--allow-config-change` is given.
     pub precision: Option<Precision>,
-    /// Whether LibTorch uses only GPU kernels that give the same result in each run. Some steps take longer. On a CPU
-    /// and on Flex, results are always the same.
+    /// Whether LibTorch uses only GPU kernels that give the same result in each run. Some steps then take longer. Flex,
+    /// and LibTorch on a CPU, always give the same results.
     pub deterministic: bool,
-    /// The activations that are kept for the backward pass, which recomputes the others. This takes less memory and
-    /// more time. The results stay the same, except for rounding in a recurrence and in connections that read earlier
-    /// streams. `None` keeps all activations.
+    /// The activations that are kept for the backward pass, which recomputes all other activations. Recomputation takes
+    /// less memory and more time. The results stay the same, except for rounding in a recurrence and in connections
+    /// that read earlier streams. `None` keeps all activations.
     pub recompute: Option<Recompute>,
-    /// Whether several processes share the moments of AdamW or Muon: each keeps the moments of some parameters, updates these
-    /// parameters, and sends them to the others. The results are the same as without sharing (ZeRO stage 1, Rajbhandari
-    /// et al. 2020).
+    /// Whether several processes share the moments of AdamW or Muon. Each process keeps the moments of some parameters,
+    /// updates these parameters, and sends them to the other processes. The results are the same as without sharing
+    /// (ZeRO stage 1, Rajbhandari et al. 2020).
     pub shard_optimizer: bool,
     /// Whether the run also writes event files for TensorBoard, in its `tensorboard/` directory.
     pub tensorboard: bool,
@@ -95,15 +96,15 @@ pub struct TrainConfig {
     pub log_every: usize,
     /// Steps between two validations.
     pub validate_every: usize,
-    /// Number of batches of a validation. Every validation uses the same batches.
+    /// Number of batches per validation. Every validation uses the same batches.
     pub validate_batches: usize,
     /// The validation loss, in nats, below which a curriculum moves to its next level.
     pub curriculum_below: f64,
     /// Steps between two checkpoints. `None` saves at every validation, except where checkpoints would
     /// take more than 3 % of the time. The last step is always saved.
     pub checkpoint_every: Option<usize>,
-    /// Number of newest checkpoints to keep, in addition to the one with the lowest validation loss.
-    /// `None` keeps all.
+    /// Number of newest checkpoints to keep, in addition to the checkpoint with the lowest validation loss. `None`
+    /// keeps all.
     pub keep_checkpoints: Option<usize>,
     /// Number of consecutive skipped steps at which the run stops. A step is skipped if its loss or gradients are not
     /// finite.
@@ -113,7 +114,7 @@ pub struct TrainConfig {
     pub spike_z: Option<f64>,
     /// The reaction when a row, a sample or a checkpoint cannot be written.
     pub on_disk_error: OnDiskError,
-    /// Steps between two samples of text. `None` disables samples.
+    /// Steps between two text samples. `None` disables samples.
     pub sample_every: Option<usize>,
     /// Tokens per sample.
     pub sample_tokens: usize,
@@ -129,7 +130,7 @@ pub enum MinLearningRate {
 }
 
 impl MinLearningRate {
-    /// The learning rate at the last step, for this peak.
+    /// Returns the learning rate at the last step, for this peak.
     pub fn of(self, peak: f64) -> f64 {
         match self {
             Self::Rate(rate) => rate,
@@ -160,7 +161,7 @@ pub enum Schedule {
     /// `min_learning_rate` at the last step (Loshchilov and Hutter, "SGDR", 2017, without restarts).
     #[default]
     Cosine,
-    /// The same rise, then a line down to `min_learning_rate` at the last step.
+    /// The same rise, then a linear fall to `min_learning_rate` at the last step.
     Linear,
     /// The same rise, then a constant `learning_rate`, then a fall to `min_learning_rate` at the last step (Hu et al.,
     /// "MiniCPM", 2024).
@@ -172,9 +173,9 @@ pub enum Schedule {
         shape: DecayShape,
     },
     /// `Cosine` times a factor that follows the curriculum, as in the published code of Kausik, "Scaling efficient
-    /// LLMs" (2024); docs/papers/recurrent.md explains it. Each new level multiplies the factor by 1 − ½ l / l_max,
-    /// where l is the length of a sequence at that level. At the last level, the factor is this product times 1 −
-    /// exp(−loss), where loss is the lowest validation loss at that level.
+    /// LLMs" (2024); docs/papers/recurrent.md explains the factor. Each new level multiplies the factor by 1 − ½ l /
+    /// l_max, where l is the length of a sequence at that level. At the last level, the factor is this product times 1
+    /// − exp(−loss), where loss is the lowest validation loss at that level.
     Kausik,
 }
 
@@ -190,7 +191,7 @@ impl Schedule {
     }
 }
 
-/// The shape of a fall from 1 to 0, with the share p of its steps.
+/// The shape of the decay from 1 to 0, as a function of p, the completed share of the decay's steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DecayShape {
     /// 1 − p.
@@ -203,7 +204,7 @@ pub enum DecayShape {
 }
 
 impl DecayShape {
-    /// The height after the share `p` of the fall.
+    /// Returns the height of the curve after the share `p` of the decay.
     pub fn at(self, p: f64) -> f64 {
         match self {
             Self::Linear => 1.0 - p,
@@ -231,8 +232,8 @@ pub enum OptimizerKind {
 }
 
 impl OptimizerKind {
-    /// Number of values in all moments of a model with `params`. Muon keeps one per number of a hidden matrix; vectors
-    /// between the embeddings count as such.
+    /// Returns the number of values in all moments of a model with `params`. Muon keeps one value for each element of a
+    /// hidden matrix. Vectors between the embedding and the unembedding count as hidden matrices.
     pub fn moments(self, params: Params) -> usize {
         let (all, outside) = (params.total(), params.embedding + params.unembedding);
         match self {
@@ -242,7 +243,7 @@ impl OptimizerKind {
         }
     }
 
-    /// Whether a run can go on with the moments of an optimizer of kind `other`.
+    /// Whether a run can continue with the moments of an optimizer of kind `other`.
     pub fn continues(self, other: Self) -> bool {
         let shape = [1; 3];
         match (self, other) {
@@ -260,24 +261,25 @@ impl OptimizerKind {
     }
 }
 
-/// An exponential moving average of the weights. After step t of the run, counted from 1, the average e becomes c e + (1 − c) w,
-/// where w are the weights. `start` determines c.
+/// An exponential moving average of the weights. In the t-th step after the average began, the average e becomes c e +
+/// (1 − c) w, where w are the weights. `start` determines c. The average begins with the run, or when a run continues
+/// with a new `ema`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ema {
     /// d, the share of the average that a step keeps. The average covers about the last 1 / (1 − d) steps.
     pub decay: f64,
-    /// How the average starts.
+    /// The treatment of the initial weights, which determines c.
     pub start: EmaStart,
 }
 
-/// The start of an average of weights.
+/// The treatment of the initial weights in an average.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EmaStart {
-    /// c = d. The average begins as the initial weights.
+    /// c = d. At first, the average equals the initial weights.
     Initial,
-    /// c = min(d, (1 + t) / (10 + t)). The average begins as the initial weights and soon forgets them (TensorFlow's
-    /// `num_updates`).
+    /// c = min(d, (1 + t) / (10 + t)). At first, the average equals the initial weights, but it soon forgets them
+    /// (TensorFlow's `num_updates`).
     #[default]
     Warm,
     /// c = d (1 − dᵗ⁻¹) / (1 − dᵗ): the initial weights have no share, as in Adam's moments (Kingma and Ba 2015).
@@ -294,7 +296,7 @@ impl Default for Ema {
 }
 
 impl Ema {
-    /// c of step `t`, counted from 1.
+    /// Returns c for step `t`, counted from 1.
     pub fn share(self, t: usize) -> f64 {
         let (d, t) = (self.decay, t as f64);
         match self.start {
@@ -365,7 +367,7 @@ impl TrainConfig {
     ///
     /// Returns an error that names the first invalid field.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        // The steps follow from the tokens, if they are set.
+        // If `tokens` is set, the number of steps follows from it.
         check::positive("tokens", self.tokens.unwrap_or(1.0))?;
         if let (Some(tokens), true) = (self.tokens, self.steps > MOST_STEPS) {
             let problem = format!("is {tokens}; no run is that long");
@@ -421,7 +423,7 @@ impl<M: ModelConfig> RunConfig<M> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read or does not parse. A parse error has the line and column.
+    /// Returns an error if the file cannot be read, and the errors of [`parse`](Self::parse).
     pub fn read(path: &Path) -> Result<Self, Error> {
         Self::parse(&residual_zoo_data::read_utf8(path)?, path)
     }
@@ -430,7 +432,8 @@ impl<M: ModelConfig> RunConfig<M> {
     ///
     /// # Errors
     ///
-    /// Returns an error with the line and column if the text does not parse.
+    /// Returns an error with the line and column if the text does not parse. Also returns an error if the text has both
+    /// `train.steps` and `train.tokens`, but another number of steps reaches the budget in tokens.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         if text.len() > MOST_BYTES {
             return Err(Error::Parse {
@@ -440,24 +443,30 @@ impl<M: ModelConfig> RunConfig<M> {
                 problem: format!("a config can have at most {MOST_BYTES} bytes"),
             });
         }
-        parse_ron(text, path)
+        let config: Self = parse_ron(text, path)?;
+        if let (Some(steps), Some(tokens)) = (budget::written(text), config.train.tokens) {
+            let needed = config.clone().with_budget().train.steps;
+            // The config in a run directory has both fields, so they must agree.
+            budget::check((steps, tokens), Some(needed), path)?;
+        }
+        Ok(config)
     }
 
-    /// The config as RON text that [`read`](Self::read) can read. All fields are written out.
+    /// Returns the config as RON text that [`read`](Self::read) can read. All fields are written out.
     pub fn to_ron(&self) -> String {
         let text = self.to_hashed_text();
-        // RON writes a variant called `None` of an enum other than `Option` as `r#None`. It reads both forms if no
+        // In enums other than `Option`, RON writes a variant called `None` as `r#None`. RON reads both forms if no
         // other `None` fits.
         let plain = text.replace(": r#None,", ": None,");
-        let again = Self::parse(&plain, Path::new(""));
+        let again = parse_ron::<Self>(&plain, Path::new(""));
         match again.is_ok_and(|again| again.to_hashed_text() == text) {
             true => plain,
             false => text,
         }
     }
 
-    /// The config as RON text for a hash. It stays the same when [`to_ron`](Self::to_ron) becomes easier to read, so
-    /// that entries stored under the hash are still found.
+    /// Returns the config as RON text for a hash. Even if the layout of [`to_ron`](Self::to_ron) changes, this text
+    /// stays the same, so that entries stored under the hash are still found.
     pub fn to_hashed_text(&self) -> String {
         let pretty = ron::ser::PrettyConfig::new()
             .indentor("  ")
@@ -466,7 +475,7 @@ impl<M: ModelConfig> RunConfig<M> {
         text.unwrap_or_else(|error| unreachable!("a config is plain data: {error}"))
     }
 
-    /// The input and output of the model: the images of the data and their classes, or the vocabulary `text`.
+    /// Returns the input and output of the model: the images of the data and their classes, or the vocabulary `text`.
     pub fn vocabulary(&self, text: impl Into<Vocabulary>) -> Vocabulary {
         let text = text.into();
         match self.data.image() {
@@ -475,7 +484,8 @@ impl<M: ModelConfig> RunConfig<M> {
         }
     }
 
-    /// Checks every field by itself, and against the other fields and the vocabulary.
+    /// Checks the fields of `model` and `train` by themselves, against each other, against the vocabulary, and against
+    /// the sequence length of the data. [`DataConfig::validate`] checks the fields of `data`.
     ///
     /// # Errors
     ///
@@ -498,7 +508,7 @@ impl<M: ModelConfig> RunConfig<M> {
         self.validate_sizes(vocabulary)
     }
 
-    /// Checks the lengths of sequences.
+    /// Checks the sequence lengths, and that samples are taken only if the data are text.
     fn validate_lengths(&self) -> Result<(), ConfigError> {
         let (time, context) = (self.time(), self.model.shape().context);
         if let (Some(own), Some(asked)) = (self.data.time(), self.train.time)
@@ -553,13 +563,13 @@ impl<M: ModelConfig> RunConfig<M> {
         Ok(())
     }
 
-    /// Tokens per training sequence; with a curriculum, at its last level.
+    /// Returns the number of tokens per training sequence; with a curriculum, at its last level.
     pub fn time(&self) -> usize {
         let time = self.data.time().or(self.train.time);
         time.unwrap_or(self.model.shape().context)
     }
 
-    /// Sets `train.steps` to the steps that reach `train.tokens`, if there is such a budget.
+    /// Sets `train.steps` to the number of steps that reaches `train.tokens`, if there is such a budget.
     #[must_use]
     pub fn with_budget(mut self) -> Self {
         if let Some(tokens) = self.train.tokens {
@@ -570,18 +580,20 @@ impl<M: ModelConfig> RunConfig<M> {
         self
     }
 
-    /// Tokens per optimizer step; with a curriculum, at its last level.
+    /// Returns the number of tokens per optimizer step; with a curriculum, at its last level.
     pub fn tokens_per_step(&self) -> usize {
-        self.train.batch * self.train.accumulate * self.time()
+        let sequences = self.train.batch.saturating_mul(self.train.accumulate);
+        sequences.saturating_mul(self.time())
     }
 }
 
-/// Maximum number of micro-batches per step. A stop waits until the step has ended, unless image files are being read.
+/// Maximum number of micro-batches per step. The limit bounds the time until a run stops: a stop waits for the end of
+/// the step, unless image files are being read.
 const MOST_MICRO_BATCHES: usize = 1 << 16;
-/// Maximum bytes of a config. A parsed config takes up to a hundred times its size in memory.
+/// Maximum size of a config, in bytes. A parsed config takes up to a hundred times its size in memory.
 const MOST_BYTES: usize = 1 << 18;
-/// Maximum parameters of a model. The limit is far above trainable sizes, and catches typing errors before they exhaust
-/// the memory.
+/// Maximum number of parameters of a model. The limit is far above trainable sizes, and catches typing errors before
+/// they exhaust the memory.
 const MOST_PARAMETERS: usize = 1_000_000_000_000;
 /// Maximum tokens per micro-batch. Some backends index tokens with 31 bits.
 const MOST_TOKENS: usize = i32::MAX as usize;

@@ -1,4 +1,5 @@
-//! All changes that a run makes on disk. They are in one place so that tests can make each of them fail.
+//! All changes that a run makes on disk, except to its lock. The changes are in one module, so that tests can make each
+//! change fail.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -14,14 +15,14 @@ pub fn create_directories(path: &Path) -> Result<(), Error> {
     made.map_err(Error::io("create", path))
 }
 
-/// Creates a directory whose parent exists, so that a run whose directory was deleted does not recreate it.
+/// Creates a directory, but not its parents. A run whose directory was deleted thus does not recreate that directory.
 pub fn create_directory(path: &Path) -> Result<(), Error> {
     let made = fault("create", path).and_then(|()| fs::create_dir(path));
     made.map_err(Error::io("create", path))
 }
 
 /// Refuses a path that is not a regular file. Through a link, a run would read or write outside its directory. A
-/// missing file is fine.
+/// missing file is allowed.
 pub fn refuse_link(path: &Path) -> Result<(), Error> {
     let problem = match fs::symlink_metadata(path) {
         Ok(there) if there.is_symlink() => {
@@ -38,8 +39,8 @@ pub fn refuse_link(path: &Path) -> Result<(), Error> {
     })
 }
 
-/// Refuses a path that is not a regular file, and a file with a second name, such as in a backup made of hard links.
-/// Writing would change the backup too.
+/// Refuses a path that is not a regular file. Also refuses a file with a second name (a hard link), such as in a
+/// backup, because writing would change the backup too.
 pub(crate) fn refuse_to_write(path: &Path) -> Result<(), Error> {
     refuse_link(path)?;
     let has_others = fs::symlink_metadata(path).is_ok_and(|file| files::has_other_names(&file));
@@ -52,7 +53,8 @@ pub(crate) fn refuse_to_write(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Refuses a link in place of a directory of a run, because the target belongs to others. A missing directory is fine.
+/// Refuses a link or a file at `path`, which must be a directory of a run. The target of a link does not belong to the
+/// run. A missing directory is allowed.
 pub fn refuse_linked_directory(path: &Path) -> Result<(), Error> {
     let problem = match fs::symlink_metadata(path) {
         Ok(there) if there.is_symlink() => {
@@ -96,7 +98,7 @@ pub fn open_to_append(path: &Path, keep: u64) -> Result<File, Error> {
     open().map_err(Error::io("write", path))
 }
 
-/// Replaces a file atomically: it has the old or the new content, even if the process stops meanwhile.
+/// Replaces a file atomically. The file has either the old or the new content, even if the process stops meanwhile.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     replace_by(path, &beside(path, ".partial"), |aside| write(aside, bytes))
 }
@@ -106,8 +108,9 @@ pub fn replace_shared(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     replace_by(path, &own_beside(path), |aside| write(aside, bytes))
 }
 
-/// Writes an output file that the user names, such as a chart or a table. The content is first written beside it, so an
-/// earlier file stays if the disk is full. For a link, the target is replaced. Pipes and devices are written directly.
+/// Writes an output file that the user names, such as a chart or a table. The content is first written to a temporary
+/// file, so an earlier output file stays intact if the disk is full. If the path is a link, its target is replaced.
+/// Pipes and devices are written directly.
 pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let target = fs::canonicalize(path).or_else(|_| std::path::absolute(path));
     let target = target.map_err(Error::io("write", path))?;
@@ -125,7 +128,7 @@ pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), Error> {
         }
     });
     written.map_err(|error| match error {
-        // The user knows the file by this name.
+        // The error names the output file, because the user does not know the temporary file.
         Error::Io { action, source, .. } => Error::io(action, path)(source),
         error => error,
     })
@@ -147,11 +150,11 @@ fn replace_by(
     written
 }
 
-/// Maximum bytes of a name that [`beside`] makes longer than the original.
+/// Maximum number of bytes to which [`beside`] may lengthen a file name.
 const SHORT: usize = 64;
 
-/// Returns `path` with another `ending`. The new name has at most as many bytes as the name of `path`, or [`SHORT`] if
-/// that is more.
+/// Returns `path` with another `ending`. The new name has at most as many bytes as the name of `path`, or at most
+/// [`SHORT`] bytes if that is more.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default();
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -167,7 +170,7 @@ fn own_beside(path: &Path) -> PathBuf {
     beside(path, &format!(".{}.partial", std::process::id()))
 }
 
-/// Renames a file or directory and waits until the new name is on disk. A file at `to` is replaced.
+/// Renames a file or directory and waits until the new name is on disk. Replaces a file at `to`.
 pub fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     let renamed = fault("rename", to).and_then(|()| fs::rename(from, to));
     renamed.map_err(Error::io("write", to))?;
@@ -228,10 +231,9 @@ fn fault(_: &'static str, _: &Path) -> std::io::Result<()> {
 #[cfg(feature = "faults")]
 use faults::fault;
 
-/// Faults for tests, set by an environment variable. `ZOO_FAULT=12:fail` makes the 12th change on
-/// disk fail as if the disk were full. `12:kill` ends the process there as SIGKILL does.
-/// `12:sticky` makes that change and all later ones fail. Faults are printed to standard error;
-/// `0:trace` only prints every change.
+/// Faults for tests, set by an environment variable. `ZOO_FAULT=12:fail` makes the 12th change on disk fail as if the
+/// disk were full. `12:kill` ends the process at that change, as SIGKILL does. `12:sticky` makes that change and all
+/// later changes fail. Faults are printed to standard error; `0:trace` only prints every change.
 #[cfg(feature = "faults")]
 mod faults {
     use std::io::{Error, ErrorKind};

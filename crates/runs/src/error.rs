@@ -37,7 +37,7 @@ pub enum Error {
     /// The data cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// A process of a team has different data from the leader.
+    /// One of several training processes has different data from the process of rank 0.
     #[error(
         "the process of rank {rank} has different data from the process of rank 0; give all machines the same files"
     )]
@@ -45,7 +45,7 @@ pub enum Error {
         /// The rank of the process.
         rank: usize,
     },
-    /// A process of a team has different weights from the leader.
+    /// One of several training processes has different weights from the process of rank 0.
     #[error(
         "the process of rank {rank} has different weights from the process of rank 0, so nothing was saved; continue \
          from the last checkpoint with the same hardware and libraries on all machines"
@@ -54,7 +54,7 @@ pub enum Error {
         /// The rank of the process.
         rank: usize,
     },
-    /// A process of a team could not write its part of a checkpoint.
+    /// One of several training processes does not see the run directory, or could not write its part of a checkpoint.
     #[error("the process of rank {rank}: {problem}")]
     OfRank {
         /// The rank of the process.
@@ -62,7 +62,7 @@ pub enum Error {
         /// The error of the process.
         problem: String,
     },
-    /// The directory for a new run already holds something else.
+    /// The directory for a new run already exists and has other content.
     #[error("{0} already exists and holds something else")]
     RunExists(PathBuf),
     /// A run would continue with other settings.
@@ -84,13 +84,13 @@ pub enum Error {
         /// The process that uses it.
         owner: String,
     },
-    /// The directory of a run vanished during training.
+    /// The directory of a run vanished or was replaced during training.
     #[error(
         "{0} has vanished or was replaced during training; if it was moved, continue the run in \
          its new place with `train --resume`"
     )]
     Vanished(PathBuf),
-    /// The lock of a run was deleted during training.
+    /// The lock file of a run was deleted or replaced during training.
     #[error(
         "{0}: its file `lock` is gone or was replaced, so another process could train the run too; continue the run \
          from its last checkpoint, and do not change the files of a run that is training"
@@ -101,10 +101,11 @@ pub enum Error {
     NoRun {
         /// The directory.
         path: PathBuf,
-        /// The missing part.
+        /// The problem, such as a missing file.
         problem: String,
     },
-    /// The config of a run names a path that may not belong to the run.
+    /// The config of a run names a path that the user has to allow: a cache, or a text or tokenizer outside the run
+    /// that is not the one with which the run was trained.
     #[error(
         "{}: `{field}` is {}{why}; if you trust the run, allow its paths with \
          `--allow-paths`",
@@ -182,7 +183,7 @@ pub enum Error {
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The choice of another place.
+        /// The way to choose another place.
         place: OtherPlace,
         /// The cause.
         source: std::io::Error,
@@ -211,7 +212,7 @@ pub enum Error {
         parameters: Vec<String>,
         /// Whether the gradients are clipped.
         clips: bool,
-        /// The place where the state before these steps was saved, or why it was not.
+        /// The place where the state before these steps was saved, or the reason why it was not saved.
         saved: String,
     },
 }
@@ -236,7 +237,7 @@ fn short(change: &str) -> String {
     short
 }
 
-/// Describes a loss or gradient that was not finite, with the names of the first parameters.
+/// Describes a loss or gradient that was not finite, with the names of the first affected parameters.
 pub fn describe_not_finite(loss: f64, grad_norm: f64, parameters: &[String]) -> String {
     const SHOWN: usize = 5;
     let mut text = format!("the loss was {loss} and the gradient norm {grad_norm}");
@@ -284,12 +285,12 @@ impl Error {
         }
     }
 
-    /// Returns the error for the directory `path`, which holds something other than a run.
+    /// Returns the error for a new run whose directory `path` already has other content.
     pub fn run_exists(path: impl Into<PathBuf>) -> Self {
         Self::RunExists(path.into()).then("; ", Remedy::AnotherOrNoDirectory)
     }
 
-    /// Adds a remedy for `train` after the words `link`, which are `; ` or `, or `.
+    /// Adds a remedy for `train` after the words `link`, such as `; ` or `; restore it, or `.
     pub fn then(self, link: &'static str, remedy: Remedy) -> Self {
         let error = Box::new(self);
         Self::Remedied {
@@ -307,7 +308,8 @@ impl Error {
         }
     }
 
-    /// Returns the remedies that depend on the running command: a remedy for `train`, and the choice of another place.
+    /// Returns the remedies that depend on the running command: a remedy for `train`, and the way to choose another
+    /// place.
     pub fn remedies(&mut self) -> (Option<&mut Remedy>, Option<&mut OtherPlace>) {
         match self {
             Self::Remedied { error, remedy, .. } => (Some(remedy), error.remedies().1),

@@ -1,7 +1,7 @@
 //! The event file of a run for TensorBoard.
 //!
-//! The event file repeats the content of `metrics.jsonl` and `samples.txt`. Each start of the run writes it again from
-//! these two files, so rows that a resumed run discards do not remain in it. A record consists of a length, a
+//! The event file repeats the content of `metrics.jsonl` and `samples.txt`. Each start of the run writes the event file
+//! again from these two files. Rows that a resumed run discards thus do not remain. A record consists of a length, a
 //! TensorFlow message `Event` (`event.proto`, `summary.proto`), and their checksums.
 
 use std::fs::{self, File};
@@ -14,12 +14,12 @@ use crate::{Error, Row, disk};
 
 /// The folder of the event file in a run directory.
 pub const FOLDER: &str = "tensorboard";
-/// The prefix of the name of every event file. The start time in seconds follows.
+/// The prefix of every event file's name; the start time in seconds follows.
 const NAME: &str = "events.out.tfevents.";
-/// The part of the name, before the process id, that marks the zoo's event files.
+/// The part of the name that marks the zoo's event files; the process id follows.
 const OWN: &str = ".residual-zoo.";
 
-/// The event file of a run that trains.
+/// The event file of a run during training.
 pub struct Events {
     path: PathBuf,
     file: File,
@@ -49,7 +49,7 @@ impl Events {
         let mut events = Self { path, file };
         let mut records = record(&event(now, 0, &version()));
         records.extend(record(&event(now, 0, &text("config", &fenced(config)))));
-        // Rows have seconds of training, not the time of day.
+        // Rows have seconds of training, not the time of day, so their times are counted back from now.
         let last = rows.last().map_or(0.0, |row| row.seconds);
         for row in rows {
             records.extend(scalars(row, now - (last - row.seconds)));
@@ -86,7 +86,7 @@ impl Events {
     fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let found = self.file.metadata();
         if found.is_ok_and(|found| files::has_other_names(&found)) {
-            // A backup made of hard links keeps its content.
+            // The old file may be part of a backup made of hard links, so a copy replaces it.
             let content = fs::read(&self.path).map_err(Error::io("read", &self.path))?;
             disk::replace_shared(&self.path, &content)?;
             self.file = disk::open_to_append(&self.path, content.len() as u64)?;
@@ -109,7 +109,7 @@ fn now() -> f64 {
     since.map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// The samples in `samples.txt`: each begins with `=== step N`.
+/// Returns the samples in the content of `samples.txt`, with their steps. Each sample begins with `=== step N`.
 fn samples_of(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let parts = text.split("=== step ").skip(1);
     parts.filter_map(|part| {
@@ -130,8 +130,10 @@ fn scalars(row: &Row, time: f64) -> Vec<u8> {
     let numbers = [
         ("loss/train", row.train_loss),
         ("loss/valid", row.valid_loss),
+        ("loss/valid_ema", row.ema_valid_loss),
         ("accuracy/valid", row.valid_accuracy),
         ("learning_rate", row.lr),
+        ("learning_rate/muon", row.muon_lr),
         ("grad_norm", row.grad_norm),
         ("level", count(row.level)),
         ("skipped", count(row.skipped)),
@@ -149,7 +151,7 @@ fn scalars(row: &Row, time: f64) -> Vec<u8> {
         .collect()
 }
 
-/// An `Event` with the time, the step and a field.
+/// Encodes an `Event` with the time, the step and a field.
 fn event(time: f64, step: usize, field: &[u8]) -> Vec<u8> {
     let mut event = vec![1 << 3 | 1];
     event.extend(time.to_le_bytes());
@@ -158,12 +160,12 @@ fn event(time: f64, step: usize, field: &[u8]) -> Vec<u8> {
     event
 }
 
-/// `Event.file_version`.
+/// Encodes the field `Event.file_version`.
 fn version() -> Vec<u8> {
     bytes(3, b"brain.Event:2")
 }
 
-/// `Event.summary` with a `Value` whose `simple_value` is a number.
+/// Encodes the field `Event.summary` with a `Value` whose `simple_value` is a number.
 fn scalar(tag: &str, value: f64) -> Vec<u8> {
     let mut content = bytes(1, tag.as_bytes());
     content.push(2 << 3 | 5);
@@ -171,7 +173,7 @@ fn scalar(tag: &str, value: f64) -> Vec<u8> {
     bytes(5, &bytes(1, &content))
 }
 
-/// `Event.summary` with a `Value` whose `tensor` is text.
+/// Encodes the field `Event.summary` with a `Value` whose `tensor` is text.
 fn text(tag: &str, text: &str) -> Vec<u8> {
     const STRING: u64 = 7;
     let shape = bytes(2, &number(1, 1));
@@ -191,12 +193,12 @@ fn text(tag: &str, text: &str) -> Vec<u8> {
     bytes(5, &bytes(1, &value))
 }
 
-/// A field of a message with a number.
+/// Encodes a message field that holds a number.
 fn number(field: u64, value: u64) -> Vec<u8> {
     [varint(field << 3), varint(value)].concat()
 }
 
-/// A field of a message with text, bytes or another message.
+/// Encodes a message field that holds text, bytes or another message.
 fn bytes(field: u64, content: &[u8]) -> Vec<u8> {
     let length = varint(content.len() as u64);
     [varint(field << 3 | 2), length, content.to_vec()].concat()
@@ -212,7 +214,7 @@ fn varint(mut value: u64) -> Vec<u8> {
     bytes
 }
 
-/// A record of an event file.
+/// Encodes a record of an event file.
 fn record(event: &[u8]) -> Vec<u8> {
     let length = (event.len() as u64).to_le_bytes();
     let checksums =

@@ -15,8 +15,8 @@ pub struct Sampling {
     pub temperature: f64,
     /// Only the k most likely tokens can be sampled.
     pub top_k: Option<usize>,
-    /// Only the smallest set of most likely tokens whose probabilities sum to p can be sampled
-    /// (Holtzman et al., "The curious case of neural text degeneration", 2020).
+    /// Only the smallest set of most likely tokens whose probabilities sum to at least p can be sampled (Holtzman et
+    /// al., "The curious case of neural text degeneration", 2020).
     pub top_p: Option<f64>,
     /// Seed of the random numbers.
     pub seed: u64,
@@ -93,11 +93,11 @@ impl Sampling {
 /// Separates the random streams of several texts.
 const TEXT: u64 = 1;
 
-/// An iterator over the tokens that follow a prompt. It ends only if the logits are not finite.
+/// An iterator over the tokens that follow a prompt. The iterator ends only if the logits are not finite.
 pub struct Generator<'a, B: Backend, M: LanguageModel<B>>(Generators<'a, B, M>);
 
 impl<'a, B: Backend, M: LanguageModel<B>> Generator<'a, B, M> {
-    /// Prepares to continue `prompt`. `sizes` are the number of token ids and the context of the model.
+    /// Prepares to continue `prompt`. `sizes` are the number of token ids and the context length of the model.
     ///
     /// # Errors
     ///
@@ -122,12 +122,12 @@ impl<B: Backend, M: LanguageModel<B>> Iterator for Generator<'_, B, M> {
     }
 }
 
-/// An iterator over the tokens that follow several prompts. A step of the model continues all texts. The iterator ends
-/// only if the logits are not finite.
+/// An iterator over the tokens that follow several prompts. Each item has one entry for each text: the next token, or
+/// `None` while the model still reads the prompt of that text. The iterator ends only if the logits are not finite.
 ///
-/// All texts are at the same position, so there is no padding. The model reads the prompts in one pass up to the end of
-/// the shortest. While it continues the shortest prompt, it reads the others token by token, and gives no new token for
-/// them.
+/// All texts are at the same position, so there is no padding. The model first reads all prompts in one pass, up to the
+/// length of the shortest prompt. The model then continues the shortest prompt, while it reads the longer prompts token
+/// by token. Until a prompt has been read to its end, it gets no new token.
 pub struct Generators<'a, B: Backend, M: LanguageModel<B>> {
     model: &'a M,
     device: B::Device,
@@ -147,12 +147,12 @@ struct Text {
 
 impl<'a, B: Backend, M: LanguageModel<B>> Generators<'a, B, M> {
     /// Prepares to continue `prompts` with a model of `vocab_size` ids and `context` positions. Each prompt has
-    /// independent random numbers. The first prompt has the same random numbers as alone, and its logits agree up to
-    /// rounding.
+    /// independent random numbers. The first prompt has the same random numbers as if it were the only one, and the
+    /// same logits up to rounding.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no prompt, or for an empty prompt, an id outside the vocabulary, or an invalid
+    /// Returns an error for an empty list of prompts, an empty prompt, an id outside the vocabulary, or an invalid
     /// field of `sampling`.
     pub fn new(
         model: &'a M,
@@ -258,7 +258,7 @@ mod tests {
         }
     }
 
-    /// Logits of the probabilities 0.5, 0.3, 0.2.
+    /// Returns the logits of the probabilities 0.5, 0.3, 0.2.
     fn logits() -> Vec<f32> {
         [0.5_f32, 0.3, 0.2].map(f32::ln).to_vec()
     }

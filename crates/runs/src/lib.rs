@@ -1,17 +1,20 @@
-//! Runs on disk: the run file, the run directory, checkpoints and their models, and sampling from them. [`Run::open`]
-//! opens a run.
+//! Runs on disk: the run file, the run directory, checkpoints, their models, and sampling from these models.
+//! [`Run::open`] opens a run.
 //!
-//! This crate also writes run directories, but does not train: it needs neither the trainer nor its dashboard.
+//! This crate also writes run directories. It does not train, so it needs neither the trainer nor the trainer's
+//! dashboard.
 
 #![forbid(unsafe_code)]
 
 mod assign;
+pub mod budget;
 pub mod checkpoint;
 mod choice;
 mod config;
 pub mod disk;
 mod error;
 mod events;
+mod form;
 pub mod generate;
 mod lock;
 mod log;

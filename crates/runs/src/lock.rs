@@ -1,4 +1,4 @@
-//! The lock of a directory: only one process at a time writes there.
+//! The lock of a directory, which lets only one process at a time write there.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -13,7 +13,7 @@ pub const LOCK: &str = "lock";
 
 /// The lock of a directory, such as a run directory, held until it is dropped.
 pub struct Lock {
-    /// The lock file. It is unlocked when it is closed, even if the process is killed.
+    /// The lock file, which is unlocked when it is closed, even if the process is killed.
     file: File,
     keeps_out: bool,
 }
@@ -22,7 +22,7 @@ impl Drop for Lock {
     /// Unlocks the file explicitly, because closing it may not be enough. Between fork and exec, a child process shares
     /// the open file and would keep the lock.
     fn drop(&mut self) {
-        // File systems without locks have nothing to unlock.
+        // The error is ignored, because file systems without locks have nothing to unlock.
         self.file.unlock().ok();
     }
 }
@@ -32,7 +32,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Locked`] if another process holds the lock, and I/O errors.
+    /// Returns [`Error::Locked`] if another process holds the lock, [`Error::Checkpoint`] if the lock file is not a
+    /// regular file or has a second name (a hard link), and I/O errors.
     pub fn take(run: &Path) -> Result<Self, Error> {
         let path = run.join(LOCK);
         disk::refuse_to_write(&path)?;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint::move_away;
 use crate::{Error, disk};
 
-/// The content of a log at a checkpoint.
+/// The length and hash of a log's content at a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mark {
     /// The length in bytes.
@@ -26,7 +26,7 @@ pub struct Log {
     pub path: PathBuf,
     /// Number of bytes written successfully.
     bytes: u64,
-    /// The hasher of these bytes.
+    /// The hasher that has read these bytes.
     hasher: blake3::Hasher,
     /// The metadata of the file when this process last knew its content; `None` if the content may have changed since.
     left: Option<Metadata>,
@@ -134,13 +134,13 @@ impl Log {
         }
     }
 
-    /// Makes the next check read the whole file. A change between a write and the reading of its metadata is not
-    /// visible in the metadata.
+    /// Makes the next check read the whole file, because the metadata do not show every change: another program may
+    /// change the file between a write and the reading of the metadata.
     pub fn doubt(&mut self) {
         self.left = None;
     }
 
-    /// Whether no program has changed the file `found` since this process last knew its content.
+    /// Whether the metadata `found` show that no program has changed the file since this process last knew its content.
     fn is_as_left(&self, found: &Metadata) -> bool {
         self.left.as_ref().is_some_and(|left| {
             files::is_same(left, found)
@@ -150,8 +150,8 @@ impl Log {
         })
     }
 
-    /// Renames anything but a regular file, such as a directory or a link, that stands in the place of the file.
-    /// Returns a note about it.
+    /// Renames a directory, a link or a special file at the path of the log. Returns a note about the renaming; `None`
+    /// if the path holds a regular file or nothing.
     pub fn make_room(&self) -> Result<Option<String>, Error> {
         let found = fs::symlink_metadata(&self.path);
         if found.map_or(true, |found| found.is_file()) {
@@ -202,20 +202,19 @@ impl Log {
         Ok(())
     }
 
-    /// Remembers the metadata of the file after a write.
+    /// Remembers the current metadata of the file, whose content is known.
     fn look(&mut self) {
         self.left = fs::symlink_metadata(&self.path).ok();
     }
 }
 
-/// Writes `value` as one line of JSON.
+/// Returns `value` as one line of JSON.
 pub fn json_line<T: Serialize>(value: &T) -> String {
     let line = serde_json::to_string(value);
     line.unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
 }
 
-/// Reads each line in the first `bytes` bytes of a file as a `T`. An incomplete last line is left
-/// out.
+/// Reads each line in the first `bytes` bytes of a file as a `T`. Skips an incomplete last line.
 pub fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, bytes: u64) -> Result<Vec<T>, Error> {
     let content = residual_zoo_data::read_file(path)?;
     if content.starts_with(b"\xef\xbb\xbf") {
@@ -228,7 +227,8 @@ pub fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, bytes: u64) -> Resu
     }
     let end = usize::try_from(bytes).map_or(content.len(), |bytes| bytes.min(content.len()));
     let lines = || content[..end].split_inclusive(|&byte| byte == b'\n');
-    // Reserved at once, because growing step by step may double the memory. Lines of up to 40 bytes are not rows.
+    // All memory is reserved at once, because growing step by step may double it. Lines of up to 40 bytes cannot be
+    // rows, so they do not count.
     let count = lines().filter(|line| line.len() > 40).count();
     let mut values = Vec::with_capacity(count);
     for (i, line) in lines()
@@ -248,7 +248,7 @@ pub fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, bytes: u64) -> Resu
     Ok(values)
 }
 
-/// The message of an error in one line of JSON, with the column but without the line number.
+/// Returns the message of an error in one line of JSON, with the column but without the line number.
 fn one_line_problem(line: &[u8], error: &serde_json::Error) -> String {
     let message = problem_in(&String::from_utf8_lossy(line), error);
     let place = format!(" at line {} column {}", error.line(), error.column());

@@ -1,5 +1,5 @@
-//! The manifest of a checkpoint: a file with the lengths and checksums of all other files. It is
-//! written last, so a reader can tell that the others are complete and undamaged.
+//! The manifest of a checkpoint: a file with the lengths and checksums of all other files. The manifest is written
+//! last, so a reader can tell that all other files are complete and undamaged.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -46,7 +46,7 @@ pub fn write(directory: &Path, files: &[String]) -> Result<(), Error> {
     disk::write(&directory.join(MANIFEST), &text)
 }
 
-/// The names of the files that the manifest in `directory` lists, in order.
+/// Returns the names of the files that the manifest in `directory` lists, in order.
 ///
 /// # Errors
 ///
@@ -55,14 +55,18 @@ pub(crate) fn names(directory: &Path) -> Result<Vec<String>, Error> {
     Ok(read(directory)?.files.into_keys().collect())
 }
 
-/// Checks that the manifest in `directory` lists exactly `files`, and that each is a regular file
-/// with the listed length and checksum.
+/// Checks that the manifest in `directory` lists exactly `files`, and that each is a regular file with the listed
+/// length and checksum. Returns the errors of damaged files that are not `needed`.
 ///
 /// # Errors
 ///
-/// Returns [`Error::Checkpoint`] for a missing or damaged manifest and for the first file that differs from it. Also
-/// returns I/O errors.
-pub fn verify(directory: &Path, files: &[String]) -> Result<(), Error> {
+/// Returns [`Error::Checkpoint`] for a missing or damaged manifest, for a manifest that lists other files, and for the
+/// first needed file that differs from the manifest. Also returns I/O errors.
+pub(crate) fn verify(
+    directory: &Path,
+    files: &[String],
+    needed: impl Fn(&str) -> bool,
+) -> Result<Vec<Error>, Error> {
     let manifest = read(directory)?;
     if !manifest.files.keys().eq(files) {
         let path = directory.join(MANIFEST);
@@ -71,32 +75,44 @@ pub fn verify(directory: &Path, files: &[String]) -> Result<(), Error> {
             "does not list exactly the files of a checkpoint",
         ));
     }
+    let mut damaged = Vec::new();
     for (name, entry) in &manifest.files {
         // The name is one of `files`, so the path stays in the directory.
-        let path = directory.join(name);
-        let Some(metadata) = look(&path)? else {
-            return Err(problem(&path, "is missing"));
+        match (entry.verify(&directory.join(name)), needed(name)) {
+            (Ok(()), _) => {}
+            (Err(error), true) => return Err(error),
+            (Err(error), false) => damaged.push(error),
+        }
+    }
+    Ok(damaged)
+}
+
+impl Entry {
+    /// Checks that `path` is a regular file with this length and checksum.
+    fn verify(&self, path: &Path) -> Result<(), Error> {
+        let Some(metadata) = look(path)? else {
+            return Err(problem(path, "is missing"));
         };
         if !metadata.is_file() {
-            return Err(problem(&path, "is not a regular file"));
+            return Err(problem(path, "is not a regular file"));
         }
-        if metadata.len() != entry.bytes {
+        if metadata.len() != self.bytes {
             let lengths = format!(
                 "has {} instead of {}",
                 counted(metadata.len(), "byte"),
-                entry.bytes
+                self.bytes
             );
-            return Err(problem(&path, &lengths));
+            return Err(problem(path, &lengths));
         }
-        let (bytes, blake3) = digest(&path).map_err(Error::io("read", &path))?;
-        if (Entry { bytes, blake3 }) != *entry {
-            return Err(problem(&path, "is damaged: its checksum is wrong"));
+        let (bytes, blake3) = digest(path).map_err(Error::io("read", path))?;
+        match (Entry { bytes, blake3 }) == *self {
+            true => Ok(()),
+            false => Err(problem(path, "is damaged: its checksum is wrong")),
         }
     }
-    Ok(())
 }
 
-/// The BLAKE3 hash of `file` according to the manifest in `directory`.
+/// Returns the BLAKE3 hash of `file` according to the manifest in `directory`.
 ///
 /// # Errors
 ///
@@ -127,7 +143,7 @@ fn problem(path: &Path, problem: &str) -> Error {
     }
 }
 
-/// The metadata of `path`, without following links; `None` if nothing is there.
+/// Reads the metadata of `path`, without following links; `None` if nothing is there.
 fn look(path: &Path) -> Result<Option<fs::Metadata>, Error> {
     match fs::symlink_metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),
@@ -136,7 +152,7 @@ fn look(path: &Path) -> Result<Option<fs::Metadata>, Error> {
     }
 }
 
-/// Length and BLAKE3 hash of a file.
+/// Computes the length and BLAKE3 hash of a file.
 fn digest(path: &Path) -> std::io::Result<(u64, String)> {
     let (mut file, mut hasher) = (File::open(path)?, blake3::Hasher::new());
     let (mut buffer, mut bytes) = (vec![0; 1 << 16], 0);

@@ -7,11 +7,11 @@ use burn::tensor::backend::Backend;
 use residual_zoo_core::{ModelConfig, Vocabulary};
 use residual_zoo_data::{Corpus, StreamDecoder, Tokenizer, derive_seed};
 
-use crate::checkpoint::{self, Newest};
+use crate::checkpoint::{self, Needs, Newest};
 use crate::generate::{Generator, Generators, Sampling};
 use crate::{Choice, Error, Row, RunConfig, SavedWeights, run_dir};
 
-/// A finished or running run, read from its directory. Reading writes nothing there.
+/// A run, finished or in progress, read from its directory. Reading a run does not change its directory.
 #[derive(Clone, Debug)]
 pub struct Run<C> {
     directory: PathBuf,
@@ -43,24 +43,24 @@ impl<C: ModelConfig> Run<C> {
         Ok(run)
     }
 
-    /// Chooses a checkpoint other than the newest.
+    /// Chooses a checkpoint. Without this call, the run uses the newest.
     #[must_use]
     pub fn at(self, choice: Choice) -> Self {
         Self { choice, ..self }
     }
 
-    /// Chooses the weights of the checkpoint, or their average.
+    /// Chooses the trained weights of the checkpoint, or their average.
     #[must_use]
     pub fn with(self, weights: SavedWeights) -> Self {
         Self { weights, ..self }
     }
 
-    /// The chosen weights of the checkpoint.
+    /// Returns the choice that [`with`](Self::with) made; by default, the trained weights.
     pub fn weights(&self) -> SavedWeights {
         self.weights
     }
 
-    /// The file of the chosen weights in `checkpoint`.
+    /// Returns the file of the chosen weights in `checkpoint`.
     ///
     /// # Errors
     ///
@@ -69,19 +69,20 @@ impl<C: ModelConfig> Run<C> {
         self.weights.file(checkpoint)
     }
 
-    /// The directory of the run.
+    /// Returns the directory of the run.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The number of token ids and the number of outputs of the model.
+    /// Returns the input and output of the model: the numbers of token ids and outputs or, for a model that reads
+    /// images, the size of the images and the number of classes.
     pub fn vocabulary(&self) -> Vocabulary {
         let ids = self.tokenizer.vocab_size();
         let text = Vocabulary::new(ids, self.config.data.outputs(ids));
         self.config.vocabulary(text)
     }
 
-    /// The metrics so far.
+    /// Reads the metrics so far.
     ///
     /// # Errors
     ///
@@ -103,25 +104,26 @@ impl<C: ModelConfig> Run<C> {
         }
     }
 
-    /// The newest good checkpoint, or the checkpoint that [`at`](Self::at) chose.
+    /// Finds the newest checkpoint whose chosen weights are undamaged, or the checkpoint that [`at`](Self::at) chose.
     ///
     /// # Errors
     ///
     /// Returns an error if there is no such checkpoint, and I/O errors.
     pub fn checkpoint(&self) -> Result<Newest, Error> {
-        self.choice.of(&self.directory)
+        self.choice
+            .of(&self.directory, Needs::Weights(self.weights))
     }
 
-    /// The model with the weights of [`checkpoint`](Self::checkpoint).
+    /// Loads the model with the weights of [`checkpoint`](Self::checkpoint).
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no such checkpoint, and I/O errors.
+    /// Returns the errors of [`checkpoint`](Self::checkpoint) and of [`model_at`](Self::model_at).
     pub fn model<B: Backend>(&self, device: &B::Device) -> Result<C::Model<B>, Error> {
         Ok(self.load(device)?.0)
     }
 
-    /// Like [`model`](Self::model). Also returns the checkpoint of the weights.
+    /// Loads the model like [`model`](Self::model), and also returns the checkpoint of the weights.
     ///
     /// # Errors
     ///
@@ -142,19 +144,20 @@ impl<C: ModelConfig> Run<C> {
         }
     }
 
-    /// The model with the weights of `checkpoint`, such as
+    /// Loads the model with the weights of `checkpoint`, such as
     /// [`checkpoint::directory(run.directory(), 1000)`](checkpoint::directory).
     ///
     /// # Errors
     ///
-    /// Returns an error if the checkpoint is missing, damaged or of another model.
+    /// Returns an error if the checkpoint is missing, is damaged, has a number that is not finite, or belongs to
+    /// another model.
     pub fn model_at<B: Backend>(
         &self,
         checkpoint: &Path,
         device: &B::Device,
     ) -> Result<C::Model<B>, Error> {
         self.check_parameters(checkpoint)?;
-        // The weights are replaced below, so their seed does not matter.
+        // The initial weights are replaced below, so their seed does not matter.
         let model = self
             .config
             .model
@@ -181,12 +184,13 @@ impl<C: ModelConfig> Run<C> {
         }
     }
 
-    /// Returns the text of `prompt`, continued by `tokens` tokens of `model`. Without a prompt, the text begins with
-    /// the token between documents or, if there is none, with the first token of the vocabulary.
+    /// Returns the text of `prompt`, continued by `tokens` tokens that `model` generates. Without a prompt, the text
+    /// begins with the tokenizer's token for the beginning of a text or, if there is none, with the first token of the
+    /// vocabulary.
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`stream`](Self::stream).
+    /// Returns the errors of [`stream`](Self::stream) and of its items.
     pub fn generate<B: Backend>(
         &self,
         model: &C::Model<B>,
@@ -201,7 +205,7 @@ impl<C: ModelConfig> Run<C> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`stream`](Self::stream).
+    /// Returns the errors of [`generate`](Self::generate).
     pub fn generate_all<B: Backend>(
         &self,
         model: &C::Model<B>,
@@ -241,7 +245,7 @@ impl<C: ModelConfig> Run<C> {
         texts.iter().map(decode).collect()
     }
 
-    /// Refuses a run on data that are not text.
+    /// Refuses a run that was not trained on text.
     ///
     /// # Errors
     ///
@@ -256,7 +260,7 @@ impl<C: ModelConfig> Run<C> {
         }
     }
 
-    /// The token ids of a prompt.
+    /// Tokenizes a prompt.
     fn prompt(&self, prompt: Option<&str>) -> Result<Vec<u32>, Error> {
         self.must_be_text()?;
         Ok(match prompt {
@@ -265,7 +269,7 @@ impl<C: ModelConfig> Run<C> {
         })
     }
 
-    /// The sizes of the vocabulary and the context, and the device of `model`.
+    /// Returns the sizes of the vocabulary and the context, and the device of `model`.
     fn place<B: Backend>(&self, model: &C::Model<B>) -> ((usize, usize), B::Device) {
         let sizes = (self.vocabulary().ids(), self.config.model.shape().context);
         let device = model.devices().into_iter().next().unwrap_or_default();
@@ -277,7 +281,7 @@ impl<C: ModelConfig> Run<C> {
     /// # Errors
     ///
     /// Returns an error if the data are not text, the model cannot take the prompt, or a field of `sampling` is
-    /// invalid.
+    /// invalid. An item can be an error: [`Error::Logits`] if the logits are not finite, or an error of the tokenizer.
     pub fn stream<'m, B: Backend>(
         &self,
         model: &'m C::Model<B>,
@@ -311,10 +315,10 @@ impl<C: ModelConfig> Run<C> {
     }
 }
 
-/// Maximum number of texts that are generated at once. Each needs a cache.
+/// Maximum number of texts that are generated at once. Each text needs its own cache.
 pub const TOGETHER: usize = 32;
 
-/// The vocabulary of a model that is trained on `corpus`.
+/// Returns the vocabulary of a model that is trained on `corpus`.
 pub fn vocabulary(corpus: &Corpus) -> Vocabulary {
     match corpus.image() {
         Some(size) => Vocabulary::of_images(size.into(), corpus.outputs),

@@ -18,7 +18,7 @@ pub enum Remedy {
     },
     /// Choose another directory.
     AnotherDirectory,
-    /// Choose another directory, or delete the content of this one.
+    /// Choose another directory, or delete this one.
     AnotherOrNoDirectory,
     /// Start another run from the weights of this one.
     FromWeightsOf(PathBuf),
@@ -66,7 +66,7 @@ impl fmt::Display for Remedy {
     }
 }
 
-/// The choice of another place for a file that cannot be written.
+/// The way to choose another place for a file that cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OtherPlace {
     /// Another place can be chosen.

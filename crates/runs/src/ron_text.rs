@@ -8,11 +8,12 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::Track;
 
 use crate::Error;
+use crate::form::{Misfit, form};
 use crate::wording::{
     NAMES, in_plain_words, name_is_missing, of_composition, of_connection, unknown,
 };
 
-/// Parses RON text with the extensions of files under `experiments/`. Errors refer to the text as `path`.
+/// Parses RON text with the RON extensions that files under `experiments/` use. Errors refer to the text as `path`.
 ///
 /// # Errors
 ///
@@ -24,21 +25,25 @@ pub fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Erro
             ron::Error::ExpectedIdentifier => read_ron::<T>(&with_a_name(text, &error)).err(),
             _ => None,
         };
+        let form = form_in::<T>(text, &field, &error);
         let problem = match listed.map(|failed| failed.1.code) {
             _ if has_some(text, &error) => SOME.into(),
             Some(ron::Error::NoSuchEnumVariant { expected, .. }) => {
                 let found = rest_at(text, error.span.end).unwrap_or_default();
                 name_is_missing(found, expected) + &of_connection("", expected)
             }
-            _ => describe(&error.code),
+            _ => match &form {
+                Some(form) => OTHER_FORM.to_owned() + &format!("; write `{form}`"),
+                None => describe(&error.code),
+            },
         };
         Error::Parse {
             path: path.into(),
             line: error.span.start.line,
             column: error.span.start.col,
-            // The last part of a path is `?` until its name is read.
-            problem: match field.trim_end_matches(['?', '.']) {
+            problem: match path_of(&field) {
                 "" => problem,
+                field if form.is_some() => format!("`{}`: {problem}", without_name(field)),
                 field => format!("`{field}`: {problem}"),
             },
         }
@@ -61,6 +66,56 @@ fn read_ron<T: DeserializeOwned>(text: &str) -> Result<T, Box<(String, SpannedEr
     Ok(parsed)
 }
 
+/// Returns the form that the value at the position of `error` must have; `None` if the form is unknown. `field` is the
+/// path of the field to which the error belongs.
+fn form_in<T: DeserializeOwned>(text: &str, field: &str, error: &SpannedError) -> Option<String> {
+    let field = path_of(field);
+    let has_form = matches!(
+        error.code,
+        ron::Error::ExpectedStructLike | ron::Error::ExpectedNamedStructLike(_)
+    );
+    let rest = rest_at(text, error.span.end).filter(|_| has_form && !field.is_empty())?;
+    let before = text[..text.len() - rest.len()].trim_end();
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let name = before.trim_end_matches(is_part).len();
+    let (before, given, rest) = match before[name..].starts_with(char::is_uppercase) {
+        true => (&text[..name], &before[name..], rest),
+        false => {
+            let end = rest.find([',', ')', '\n']).unwrap_or(rest.len());
+            (&text[..text.len() - rest.len()], &rest[..end], &rest[end..])
+        }
+    };
+    form(given, &|value| {
+        let failed = read_ron::<T>(&format!("{before}{value}{rest}")).err()?;
+        let is_here = path_of(&failed.0).starts_with(field);
+        is_here.then(|| misfit(&failed.1.code))
+    })
+}
+
+/// Returns the path of a field without a final `?`, which stands for a name that had not been read before the error.
+fn path_of(field: &str) -> &str {
+    field.trim_end_matches(['?', '.'])
+}
+
+/// Returns the path of the field whose value has the name at the end of `field`: `schedule` for `schedule.Wsd`.
+fn without_name(field: &str) -> &str {
+    match field.rsplit_once('.') {
+        Some((field, name)) if name.starts_with(char::is_uppercase) => field,
+        _ => field,
+    }
+}
+
+/// Returns the reason why a value does not fit, for [`form`].
+pub(crate) fn misfit(error: &ron::Error) -> Misfit {
+    match error {
+        ron::Error::MissingStructField { field, .. } => Misfit::Missing((*field).into()),
+        ron::Error::NoSuchStructField { expected, .. } => {
+            Misfit::Fields(expected.iter().map(|field| (*field).into()).collect())
+        }
+        _ => Misfit::Other,
+    }
+}
+
 /// Inserts an invalid name where a name is missing, so that the next error lists the valid names.
 fn with_a_name(text: &str, error: &SpannedError) -> String {
     let rest = rest_at(text, error.span.end);
@@ -76,7 +131,8 @@ fn rest_at(text: &str, place: Position) -> Option<&str> {
     text.get(line.as_ptr() as usize - text.as_ptr() as usize + column..)
 }
 
-/// Whether an error is due to a `Some` around a value: the value is not optional, or it has parentheses of its own.
+/// Whether an error is due to a wrong `Some`: around a value that is not optional, or around a value with its own
+/// parentheses.
 fn has_some(text: &str, error: &SpannedError) -> bool {
     let is_about_another = match &error.code {
         ron::Error::NoSuchEnumVariant { found, .. } => found != "Some",
@@ -98,7 +154,7 @@ fn has_some(text: &str, error: &SpannedError) -> bool {
     is_here || (is_inside && rest.starts_with('('))
 }
 
-/// Describes an error of RON, with fewer words for a missing field.
+/// Describes a RON error in plain words.
 fn describe(error: &ron::Error) -> String {
     match error {
         ron::Error::MissingStructField { field, .. } => format!("field `{field}` is missing"),
@@ -127,16 +183,18 @@ fn describe(error: &ron::Error) -> String {
     }
 }
 
-/// The problem of a value that ends too early.
+/// The message for a value that ends too early.
 const COMMA: &str = "a comma or the closing bracket is missing here; whole numbers have no decimal point, and text needs \
                      quotes";
-/// The problem of a value without fields where fields belong.
+/// The message for a value without fields where fields belong.
 const NO_FIELDS: &str = "expected fields with names in parentheses, as in `(field: 1)`";
-/// The problem of a value inside of `Some`.
+/// The message for a value that was written in another form.
+pub(crate) const OTHER_FORM: &str = "the value has another form";
+/// The message for a value inside of `Some`.
 const SOME: &str = "leave `Some` out; a value stands alone, as in `(field: 1)`, `Name(…)` or `3`";
-/// The problem of a field without a colon.
+/// The message for a field without a colon.
 const COLON: &str = "a colon is missing here; a field is written as `name: value`";
-/// The problem of text after the last bracket.
+/// The message for text after the last bracket.
 const TRAILING: &str =
     "there is more text after the closing bracket; remove it, or move the bracket to the end";
 
@@ -199,7 +257,7 @@ mod tests {
             let error = read(text).unwrap_err().to_string();
             assert!(error.contains(SOME), "{text}: {error}");
         }
-        // Other errors keep their words.
+        // Other errors keep their wording.
         for (text, problem) in [
             (
                 "(data: (), part: Some(length: 3))",
@@ -265,7 +323,18 @@ mod tests {
                 "(data: (), schedules: Kausik)",
                 "unknown field `schedules` (did you mean `schedule`?); the fields are data, schedule",
             ),
-            ("(data: \"wide\")", NO_FIELDS),
+            (
+                "(data: \"wide\")",
+                "the value has another form; write `(source: …)`",
+            ),
+            (
+                "(data: (), schedule: Wsd)",
+                "`schedule`: the value has another form; write `Wsd(decay: …)`",
+            ),
+            (
+                "(data: (), part: 3, surprise: 1)",
+                "`part`: the value has another form; write `(size: …)`",
+            ),
             ("(data = ())", COLON),
             ("(data: ()))", TRAILING),
         ] {

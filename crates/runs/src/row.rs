@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A line of `metrics.jsonl`. The first four fields are always present, the others only if they were measured.
+/// A line of `metrics.jsonl`. The first four fields are always present. The other fields are present only if they were
+/// measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
@@ -24,7 +25,7 @@ pub struct Row {
     /// Fraction of the validation targets that the model rated most likely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_accuracy: Option<f64>,
-    /// Like `valid_loss`, of the average of the weights.
+    /// Like `valid_loss`, for the average of the weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ema_valid_loss: Option<f64>,
     /// Level of the curriculum, counted from 0, if there is one.
@@ -33,6 +34,9 @@ pub struct Row {
     /// Learning rate of the last step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lr: Option<f64>,
+    /// Learning rate of the hidden matrices in the last step, if Muon trains them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub muon_lr: Option<f64>,
     /// Global gradient norm of the last step that was not skipped, before clipping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grad_norm: Option<f64>,
@@ -55,9 +59,9 @@ pub struct Row {
     pub memory: Option<u64>,
 }
 
-/// Maximum number of steps of a run. Sums beyond it lose precision.
+/// Maximum number of steps of a run. Larger totals would lose precision.
 pub const MOST_STEPS: usize = 1 << 53;
-/// Maximum seconds of training of a run; see [`MOST_STEPS`].
+/// Maximum training time of a run, in seconds; see [`MOST_STEPS`].
 pub const MOST_SECONDS: f64 = 1e12;
 
 impl Row {

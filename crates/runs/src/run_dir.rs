@@ -3,7 +3,7 @@
 //! ```text
 //! config.ron       the config with every field written out
 //! tokenizer.json   the tokenizer
-//! data.json        the identity of the data: hashes and counts; not for an imported model
+//! data.json        the identity of the data: hashes and counts; not for an imported or merged model
 //! history.jsonl    a line for each start: the backend and the changes
 //! metrics.jsonl    a row for each log line
 //! samples.txt      text sampled during training
@@ -44,20 +44,20 @@ pub use read::{
 };
 pub use start::{DataIdentity, Start, is_config_edited};
 
-/// The file name of the config of a run.
+/// The file name of a run's config.
 pub const CONFIG: &str = "config.ron";
-/// The file name of the tokenizer of a run.
+/// The file name of a run's tokenizer.
 pub const TOKENIZER: &str = "tokenizer.json";
 const DATA: &str = "data.json";
 const HISTORY: &str = "history.jsonl";
-/// The file name of the metrics of a run.
+/// The file name of a run's metrics.
 pub const METRICS: &str = "metrics.jsonl";
 const SAMPLES: &str = "samples.txt";
-/// The file name of an experiment's measurements of a run.
+/// The file name of the measurements that an experiment makes of a run.
 pub const MEASURED: &str = "measured.json";
 /// The prefix of each sample, before its step.
 const SAMPLE: &str = "=== step ";
-/// The prefix of the names of logs that were kept when a run started over.
+/// The name prefix of logs that were kept when a run started over.
 const BEFORE_RESTART: &str = "before-restart-";
 
 /// A run directory that only this process writes to.
@@ -73,11 +73,13 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// Locks the directory `path`, and creates it if it does not exist.
+    /// Creates the directory `path` if it does not exist, and locks it.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Locked`] if another process trains there, and I/O errors.
+    /// Returns [`Error::Locked`] if another process trains there, and [`Error::Checkpoint`] if something else, such as
+    /// a link, is in the place of a file or directory of the run. Returns [`Error::Vanished`] if the directory is
+    /// deleted before it is locked. Also returns I/O errors.
     pub fn open(path: &Path) -> Result<Self, Error> {
         disk::create_directories(path)?;
         disk::refuse_linked_directory(&path.join(checkpoint::CHECKPOINTS))?;
@@ -106,7 +108,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::RunExists`] if there is a run already, the errors of `before`, and I/O errors.
+    /// Returns [`Error::RunExists`] if there is a run already, the errors of [`is_free`] and `before`, and I/O errors.
     pub fn begin<C: ModelConfig>(
         &mut self,
         config: &RunConfig<C>,
@@ -135,14 +137,15 @@ impl RunDir {
         Ok(())
     }
 
-    /// Continues the run after the checkpoint of `start`, with this config and tokenizer, and with data of this
-    /// identity. Metrics and samples are cut back to their content at the checkpoint. A log that no longer begins with
-    /// this content keeps its part up to the step `logged`, the last step with a row. For the metrics, this part is
-    /// `rows`.
+    /// Continues the run after the checkpoint at step `start.step`. Adds `start` to the history. Writes the config and
+    /// the data identity if they have changed, and the tokenizer if it is missing. Truncates metrics and samples to
+    /// their content at the checkpoint. If a log no longer begins with this content, it keeps its entries up to the
+    /// step `logged`, the last step with a row. For the metrics, these entries are `rows`.
     ///
     /// # Errors
     ///
-    /// Returns an error if something else stands in the place of the event files, and I/O errors.
+    /// Returns an error if something else, such as a link, is in the place of a file of the run or of the folder of the
+    /// event files. Also returns I/O errors.
     pub fn go_on<C: ModelConfig>(
         &mut self,
         (config, tokenizer, identity): (&RunConfig<C>, &Tokenizer, &DataIdentity),
@@ -153,7 +156,7 @@ impl RunDir {
         if config.train.tensorboard {
             disk::refuse_linked_directory(&self.path.join(events::FOLDER))?;
         }
-        // The history comes first, so that every change is recorded.
+        // The history is written first, so that every change is recorded.
         let history = self.path.join(HISTORY);
         let mut file = disk::open_to_append(&history, whole_lines(&history)?)?;
         let text = config.to_ron();
@@ -198,7 +201,8 @@ impl RunDir {
         Ok(())
     }
 
-    /// Starts to write rows and samples for TensorBoard too, after `rows` and the existing samples.
+    /// Replaces the event files for TensorBoard with a new file, which has `rows` and the existing samples. Later rows
+    /// and samples are appended to the new file.
     ///
     /// # Errors
     ///
@@ -218,8 +222,8 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Vanished`] and I/O errors. The row is then written together with the next one, or by
-    /// [`sync`](Self::sync).
+    /// Returns the errors of [`is_here`](Self::is_here), and I/O errors. If writing fails, the row is written together
+    /// with the next row, or by [`sync`](Self::sync).
     pub fn log(&mut self, rows: &[Row]) -> Result<(), Error> {
         let Some(row) = rows.last() else {
             return Ok(());
@@ -237,13 +241,13 @@ impl RunDir {
         written.map_err(|error| self.explain(error))
     }
 
-    /// Appends text sampled after `step` steps to the samples. If another program has changed them, adds a note to
-    /// [`notes`](Self::notes).
+    /// Appends text sampled after `step` steps to the samples. If another program has changed the samples, adds a note
+    /// to [`notes`](Self::notes).
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Vanished`] and I/O errors. The text is then written together with the next one, or by
-    /// [`sync`](Self::sync).
+    /// Returns the errors of [`is_here`](Self::is_here), and I/O errors. If writing fails, the text is written together
+    /// with the next sample, or by [`sync`](Self::sync).
     pub fn sample(&mut self, step: usize, text: &str) -> Result<(), Error> {
         let sample = format!("{SAMPLE}{step}\n{text}\n\n");
         self.samples.waiting.push_str(&sample);
@@ -259,13 +263,13 @@ impl RunDir {
         written.map_err(|error| self.explain(error))
     }
 
-    /// Restores the files of the run, other than metrics and samples, that another program has deleted or changed, and
-    /// adds a note for each. Then waits until all `rows` and samples are on disk, and returns the length and hash of
-    /// both files.
+    /// Restores each file that the run itself never changes during training, such as the config, if another program has
+    /// deleted or changed it, and adds a note. Then waits until all `rows` and samples are on disk, and returns the
+    /// lengths and hashes of metrics and samples.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Vanished`] and I/O errors.
+    /// Returns the errors of [`is_here`](Self::is_here), and I/O errors.
     pub fn sync(&mut self, rows: &[Row]) -> Result<[Mark; 2], Error> {
         self.is_here()?;
         let path = &self.path;
@@ -294,12 +298,12 @@ impl RunDir {
         disk::sync(&self.path)
     }
 
-    /// Takes the notes about changes that other programs have made to the files of the run since the last call.
+    /// Returns the notes about changes that other programs have made to the run's files since the last call.
     pub fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// Writes the metrics again after another program has changed them.
+    /// Writes the metrics again if another program has changed them or given them a second name (a hard link).
     fn mend_metrics(&mut self, rows: &[Row]) -> Result<(), Error> {
         if let Some(note) = self.metrics.make_room()? {
             self.metrics.rewrite(&text_of(rows))?;
@@ -307,7 +311,7 @@ impl RunDir {
             return Ok(());
         }
         if self.metrics.has_other_names() {
-            // A backup made of hard links keeps its content.
+            // The old file may be part of a backup made of hard links, so a new file replaces it.
             self.metrics.rewrite(&text_of(rows))?;
         }
         if let Some(left) = self.metrics.remains()? {
@@ -320,7 +324,7 @@ impl RunDir {
         Ok(())
     }
 
-    /// Adds a note if another program has changed the samples. They are no longer in memory, so they cannot be
+    /// Adds a note if another program has changed the samples. Samples are no longer in memory, so they cannot be
     /// restored.
     fn mend_samples(&mut self) -> Result<(), Error> {
         if let Some(note) = self.samples.make_room()? {
@@ -345,11 +349,13 @@ impl RunDir {
         Ok(())
     }
 
-    /// Checks that `checkpoints` is a directory of the run. Makes it again if another program has deleted it.
+    /// Checks that `checkpoints` is a directory in the run directory. Creates the directory again if another program
+    /// has deleted it.
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Checkpoint`] for a link, through which nothing may be written, and I/O errors.
+    /// Returns [`Error::Checkpoint`] if `checkpoints` is a link or not a directory, because the run writes only to its
+    /// own directory. Also returns I/O errors.
     pub fn prepare_checkpoints(&mut self) -> Result<(), Error> {
         let directory = self.path.join(checkpoint::CHECKPOINTS);
         disk::refuse_linked_directory(&directory)?;
@@ -365,23 +371,24 @@ impl RunDir {
         Ok(())
     }
 
-    /// The cause of a failed write: [`Error::Vanished`] if the directory is gone, otherwise `error`.
+    /// Returns the cause of a failed write: the error of [`is_here`](Self::is_here) if it returns one, otherwise
+    /// `error`.
     pub fn explain(&self, error: Error) -> Error {
         self.is_here().err().unwrap_or(error)
     }
 
-    /// The directory of the checkpoint after `step` steps.
+    /// Returns the directory of the checkpoint after `step` steps.
     pub fn checkpoint(&self, step: usize) -> PathBuf {
         checkpoint::directory(&self.path, step)
     }
 
-    /// Checks that the lock still belongs to the directory, and that no link leads out of it. Writes to a deleted
-    /// directory would be lost without an error, and a replaced directory belongs to another run.
+    /// Checks that the lock still belongs to the directory, and that `checkpoints` is not a link. Writes to a deleted
+    /// directory would be lost without an error. A replaced directory belongs to another run.
     ///
     /// # Errors
     ///
     /// Returns [`Error::Vanished`], or [`Error::Unlocked`] if only the lock is gone. Also returns [`Error::Checkpoint`]
-    /// for a link in place of the checkpoints.
+    /// if `checkpoints` is a link or not a directory.
     pub fn is_here(&self) -> Result<(), Error> {
         match self.lock.is_of(&self.path) {
             true => disk::refuse_linked_directory(&self.path.join(checkpoint::CHECKPOINTS)),
@@ -390,15 +397,16 @@ impl RunDir {
         }
     }
 
-    /// Whether the directory still holds this run, but its lock is missing or was replaced.
+    /// Whether the directory still has the config of this run. The caller knows that the lock is missing or was
+    /// replaced.
     fn has_only_lost_its_lock(&self) -> bool {
         let mut fixed = self.fixed.iter().filter(|file| file.is_called(CONFIG));
         fixed.any(|config| config.is_unchanged_in(&self.path))
     }
 }
 
-/// Writes a file of a run, and tries again a few times if something else stands in its place. Another program may have
-/// put it there, or moved the file away for a moment, between the check of the file and the write.
+/// Calls `write`, and repeats it up to [`TRIES`] times if the file is missing or its path holds something else. Another
+/// program may have moved the file, or put something at its path, since the last check.
 fn persist<T>(mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     use ErrorKind::{AlreadyExists, DirectoryNotEmpty, IsADirectory, NotADirectory, NotFound};
     let is_of_place = |kind| {
@@ -421,7 +429,7 @@ fn persist<T>(mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
 /// Maximum number of times that [`persist`] tries again.
 const TRIES: usize = 5;
 
-/// Says that a file of `before` bytes was changed, and how many bytes are left.
+/// Says that a file of `before` bytes was changed, and how many bytes it has lost if only `left` bytes remain.
 fn changed(path: &Path, left: u64, before: u64) -> String {
     let path = path.display();
     match before.saturating_sub(left) {
@@ -430,12 +438,12 @@ fn changed(path: &Path, left: u64, before: u64) -> String {
     }
 }
 
-/// Returns the content of a file with `rows`.
+/// Returns the content of a metrics file with `rows`.
 fn text_of(rows: &[Row]) -> String {
     rows.iter().map(json_line).collect()
 }
 
-/// The samples in the file `path` up to step `step`.
+/// Reads the samples in the file `path` up to step `step`.
 fn samples_until(path: &Path, step: usize) -> Result<String, Error> {
     let content = content_of(path)?;
     let is_later = |line: &str| {
@@ -446,7 +454,7 @@ fn samples_until(path: &Path, step: usize) -> Result<String, Error> {
     Ok(lines.take_while(|line| !is_later(line)).collect())
 }
 
-/// The content of a log; empty if there is no file.
+/// Reads the content of a log; the content is empty if there is no file.
 fn content_of(path: &Path) -> Result<String, Error> {
     match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
@@ -469,7 +477,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.ron");
         let mut looks = 0;
-        // Another program makes a directory after the first look.
+        // Another program creates a directory after the first check.
         let mut write = || {
             looks += 1;
             match looks {

@@ -16,7 +16,7 @@ pub fn did_you_mean(name: &str, known: impl Iterator<Item = impl AsRef<str>>) ->
     }
 }
 
-/// The initials of a name of several words, such as `lr` of `learning_rate`; empty for one word.
+/// Returns the initials of a name that has several words, such as `lr` for `learning_rate`; empty for one word.
 fn initials(name: &str) -> String {
     match name.contains('_') {
         true => name
@@ -37,7 +37,8 @@ pub(crate) fn unknown(kind: &str, name: &str, known: &[impl AsRef<str>]) -> Stri
     )
 }
 
-/// Rewrites a message of `serde` about an unknown variant, which may have a path before it. `None` for other messages.
+/// Rewrites a `serde` message about an unknown variant. The message may begin with a path. Returns `None` for other
+/// messages.
 pub(crate) fn of_unknown_name(message: &str) -> Option<String> {
     let (path, rest) = message.split_once("unknown variant `")?;
     let (name, known) = rest.split_once('`')?;
@@ -62,10 +63,10 @@ pub(crate) fn name_is_missing(found: &str, known: &[&str]) -> String {
     format!("{}; {fix}", unknown("name", text, known))
 }
 
-/// The syntax of fields.
+/// A hint about the syntax of fields.
 pub(crate) const NAMES: &str = "fields have names, as in `Name(field: 1)`";
 
-/// A hint for a field that only compositions have.
+/// Returns a hint for a field that only compositions have.
 pub(crate) fn of_composition(field: &str) -> &'static str {
     match field {
         "connection" => {
@@ -78,7 +79,7 @@ pub(crate) fn of_composition(field: &str) -> &'static str {
     }
 }
 
-/// A hint for the connection `found` of a model, if the known names are its places.
+/// Returns a hint for `found`, the name of a connection, if the known names are the places of connections in a model.
 pub(crate) fn of_connection(found: &str, known: &[&str]) -> String {
     let is_name = !found.is_empty() && found != "Some";
     let name = if is_name { found } else { "Highway" };

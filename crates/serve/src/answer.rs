@@ -1,4 +1,4 @@
-//! Responses, whole or as a stream, in OpenAI's form.
+//! Builds responses, whole or as a stream, in OpenAI's format.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ pub struct Head {
     pub created: u64,
     /// The name of the model.
     pub model: String,
-    /// The decoder of tokens.
+    /// The tokenizer, which decodes tokens.
     pub tokenizer: Tokenizer,
-    /// Whether tokens have log-probabilities.
+    /// Whether the response reports log-probabilities of tokens.
     pub has_logprobs: bool,
-    /// The memory that the response takes until its client has read it.
+    /// The memory of the parts of the response that the client has not read.
     pub unread: Unread,
 }
 
@@ -72,7 +72,7 @@ impl Usage {
 }
 
 impl Head {
-    /// Returns a response as JSON.
+    /// Returns the response as JSON, with these choices.
     fn answer(&self, choices: Vec<Said>, usage: Option<Usage>) -> String {
         let answer = Answer {
             id: &self.id,
@@ -85,7 +85,7 @@ impl Head {
         serde_json::to_string(&answer).unwrap_or_else(|error| unreachable!("plain data: {error}"))
     }
 
-    /// Converts a piece of a choice, or a whole choice, to OpenAI's form.
+    /// Converts a piece of a choice, or a whole choice, to OpenAI's format.
     fn said(&self, index: usize, piece: Piece) -> Result<Said, ApiError> {
         let mut logprobs = self.has_logprobs.then(Logprobs::default);
         if let Some(logprobs) = &mut logprobs {

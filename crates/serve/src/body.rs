@@ -1,4 +1,4 @@
-//! Bodies of requests, with limits on their size, their time and their memory.
+//! Request bodies, with limits on size, time and memory.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ const MOST_OF_ALL: usize = 32 << 20;
 /// The time that a client has to send a body.
 const TO_SEND: Duration = Duration::from_secs(30);
 
-/// Maximum bytes that are read of a refused body, and the longest pause in it. A client that gets a response before it
-/// has sent its body may not see the response.
+/// Maximum number of bytes that are read from a refused body, and the longest pause between two reads. The body is read
+/// because a client that is still sending may miss the response.
 const MOST_DISCARDED: usize = 16 << 20;
 const PAUSE: Duration = Duration::from_secs(1);
 

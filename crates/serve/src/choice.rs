@@ -1,4 +1,4 @@
-//! A choice of a response, as it arrives, and its tokens in OpenAI's form.
+//! A choice of a response while it is generated, and its tokens in OpenAI's format.
 
 use residual_zoo_data::Tokenizer;
 use serde::{Serialize, Serializer};
@@ -32,7 +32,7 @@ impl Choice {
     ///
     /// # Errors
     ///
-    /// Returns an error if the model fails, or if the server stops.
+    /// Returns the error with which the choice ended, or status 503 if the server stops.
     pub async fn next(&mut self) -> Result<Option<Piece>, ApiError> {
         if self.has_ended {
             return Ok(None);
@@ -51,7 +51,7 @@ impl Choice {
     ///
     /// # Errors
     ///
-    /// Returns an error if the model fails, or if the server stops.
+    /// Returns the error with which the choice ended, or status 503 if the server stops.
     pub async fn whole(mut self) -> Result<(usize, Piece), ApiError> {
         let mut whole = Piece::default();
         while let Some(piece) = self.next().await? {
@@ -63,21 +63,21 @@ impl Choice {
     }
 }
 
-/// The tokens of a text, in OpenAI's form.
+/// The tokens of a text, in OpenAI's format.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Logprobs {
     /// Each token as text.
     pub tokens: Vec<String>,
-    /// The log-probability of each token, in nats. The first token of a text has none.
+    /// The log-probability of each token, in nats. The first token of a prompt has none.
     pub token_logprobs: Vec<Option<f64>>,
-    /// The most likely tokens at each position.
+    /// The most likely tokens at each position, and the token itself. The first token of a prompt has none.
     pub top_logprobs: Vec<Option<Top>>,
     /// The offset at which the text of each token begins, in characters of the choice's text.
     pub text_offset: Vec<usize>,
 }
 
 impl Logprobs {
-    /// Adds the tokens that follow.
+    /// Appends `tokens`.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Logprobs {
             let mut top = Top::default();
             for (id, value) in scored.top {
                 let text = text_of(id, tokenizer)?;
-                // Of two tokens with the same text, the more likely one counts.
+                // If two tokens have the same text, the more likely one counts.
                 if top.0.iter().all(|(other, _)| *other != text) {
                     top.0.push((text, value));
                 }
@@ -101,7 +101,7 @@ impl Logprobs {
     }
 }
 
-/// Tokens as text, with their log-probabilities: an object in JSON.
+/// Tokens as text, with their log-probabilities. They are serialized as a JSON object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Top(Vec<(String, f64)>);
 
@@ -111,7 +111,7 @@ impl Serialize for Top {
     }
 }
 
-/// Returns a token as text. A token that is not text by itself, such as a part of a character, is written by its id.
+/// Returns a token as text. A token that is not text by itself, such as a part of a character, is written as its id.
 fn text_of(id: u32, tokenizer: &Tokenizer) -> Result<String, ApiError> {
     let text = tokenizer.decode(&[id]).map_err(internal)?;
     Ok(match text.is_empty() || text.contains('\u{fffd}') {

@@ -1,4 +1,4 @@
-//! The connections of clients: how many there may be, how slow they may be, and how they end.
+//! Client connections: their maximum number, their time limits, and how they end.
 
 use std::io;
 use std::net::TcpListener as StdListener;
@@ -27,7 +27,7 @@ use crate::room::Room;
 use crate::seat::{MOST, Seat, Seats};
 use crate::socket::{MOST_FIELDS, MOST_HEAD, Socket, UNREAD, is_gone, refuse};
 
-/// The time that a client has to send the head of each request.
+/// The time that a client has to send the request line and headers of each request.
 const FOR_HEAD: Duration = Duration::from_secs(30);
 
 /// The time to tell clients that the server has stopped.
@@ -36,18 +36,18 @@ const TO_TELL: Duration = Duration::from_secs(2);
 /// The interval at which the server checks whether to stop, and whether there is room for connections and responses.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The bytes of responses that the system keeps for a client. The system reserves twice as many.
+/// The bytes of unsent responses that the operating system keeps for a client. The system reserves twice as many.
 const UNSENT: usize = 64 << 10;
 
-/// Maximum number of clients at a time that are told that their network has too many connections. Further clients are
-/// not told.
+/// Maximum number of clients that are told at the same time that their network has too many connections. Further
+/// clients are not told.
 const MOST_TOLD: usize = 32;
 
 /// The settings of a shutdown.
 pub struct End<'a> {
     /// The time that running requests have to finish.
     pub grace: Duration,
-    /// A flag that is set when the remaining requests are given up.
+    /// The flag that is set when the server gives up the remaining requests.
     pub give_up: &'a AtomicBool,
 }
 
@@ -114,7 +114,7 @@ pub fn accept(
                     () = seat.closed() => {}
                 }
                 if seat.leaves_unread() {
-                    // Otherwise the system keeps the unread bytes for a while.
+                    // Otherwise, the operating system keeps the unread bytes for a while.
                     let _ = SockRef::from(&*stream).set_linger(Some(Duration::ZERO));
                 }
                 drop(permit);
@@ -130,8 +130,8 @@ pub fn accept(
     })
 }
 
-/// Returns the connection that serves the requests of a client, one after the other. Each request gets the seat of its
-/// connection as an extension.
+/// Returns the connection that serves the requests of a client, one after the other. Each request gets the [`Seat`] of
+/// its connection as an extension.
 fn served(
     stream: &Arc<TcpStream>,
     seat: &Arc<Seat>,

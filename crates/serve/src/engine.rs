@@ -1,11 +1,11 @@
 //! Continues many sequences with one model.
 //!
-//! The engine alone uses the model, on its own thread. A step continues each sequence by one token. With 32 sequences,
-//! a step takes a few times as long as with one.
+//! Only the engine uses the model, on the thread that calls `serve`. Each running sequence takes one row of the batch.
+//! A step continues each sequence by one token. With 32 sequences, a step takes a few times as long as with one.
 //!
-//! A prompt is read by itself, or with others of its length. It then joins the running sequences. A sequence that ends
-//! leaves them. In a recurrence, all rows of a batch stay at the same position. Sequences that begin together therefore
-//! form a group, and groups take turns.
+//! A prompt is read alone, or together with prompts of equal length. Its sequence then joins the running sequences, and
+//! leaves them when it ends. With a recurrence, all rows of a batch stay at the same position. Sequences that begin
+//! together therefore form a group, and groups take turns.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,17 +22,17 @@ use crate::writer::Writer;
 
 /// A sequence that a client wants.
 pub struct Job {
-    /// The number of the request. The sequences of a request share its part of the batch.
+    /// The number of the request. Requests, not sequences, compete for the rows of the batch.
     pub request: u64,
-    /// The ids of the prompt, at least one and at most one more than the model reads.
+    /// The ids of the prompt: at least 1, and at most context + 1.
     pub prompt: Vec<u32>,
-    /// The way tokens are drawn.
+    /// The way in which tokens are drawn.
     pub sampling: Sampling,
-    /// The number of most likely tokens that are reported for each token; `None` reports no probabilities.
+    /// The number of most likely tokens that are reported for each token; `None` reports no log-probabilities.
     pub top: Option<usize>,
     /// Whether the tokens of the prompt are scored.
     pub scores_prompt: bool,
-    /// The writer of the tokens. It says when the sequence is over.
+    /// The writer of the tokens, which knows when the sequence is over.
     pub writer: Writer,
 }
 
@@ -41,7 +41,7 @@ pub struct Job {
 pub struct Scored {
     /// The token.
     pub id: u32,
-    /// The logarithm of its probability at temperature 1.
+    /// The logarithm of its probability at temperature 1; `None` if it was not computed.
     pub log_probability: Option<f64>,
     /// The most likely tokens, and the token itself.
     pub top: Vec<(u32, f64)>,
@@ -55,7 +55,7 @@ impl Scored {
         let log_probability = |id: u32| logits[id as usize] as f64 - largest - sum.ln();
         let mut best: Vec<u32> = Vec::new();
         for (other, x) in (0..).zip(logits) {
-            // Of equal logits, the first is kept.
+            // If logits are equal, the first one is kept.
             let place = best.partition_point(|kept| logits[*kept as usize] >= *x);
             if place < count {
                 best.insert(place, other);
@@ -87,7 +87,7 @@ impl Scored {
 /// A job that is being worked on.
 struct Sequence {
     request: u64,
-    /// The prompt and the drawn tokens, as many as fit in the context.
+    /// The prompt and the drawn tokens. Once they exceed the context, only the newest are kept, half a context of them.
     tokens: Vec<u32>,
     scores_prompt: bool,
     sampling: Sampling,
@@ -109,7 +109,7 @@ impl Sequence {
         }
     }
 
-    /// Whether nobody waits for more tokens.
+    /// Whether no one is waiting for more tokens.
     fn is_over(&self) -> bool {
         self.writer.is_over()
     }
@@ -132,14 +132,14 @@ impl Sequence {
         self.writer.token(scored);
     }
 
-    /// Keeps only the newest tokens, half a context of them, if the model cannot read the whole text.
+    /// If the sequence is longer than the context, keeps only its newest tokens, half a context of them.
     fn shorten(&mut self, context: usize) {
         if self.tokens.len() > context {
             self.tokens.drain(..self.tokens.len() - context.div_ceil(2));
         }
     }
 
-    /// Reports the tokens of the prompt, and draws the next one if more are wanted.
+    /// Reports the scored tokens of the prompt. Draws the next token if its logits are known and more are wanted.
     fn scored(&mut self, found: Prompt) {
         self.scores_prompt = false;
         self.writer.prompt(found.scored);
@@ -165,10 +165,10 @@ pub struct Sizes {
     pub vocabulary: usize,
 }
 
-/// Maximum number of logits that are computed at once.
+/// Maximum number of logits that are computed at once, unless a single sequence needs more.
 const MOST_LOGITS: usize = 1 << 24;
 
-/// Maximum number of prompt tokens that are read at once.
+/// Maximum number of prompt tokens that are read at once, unless a single prompt is longer.
 const MOST_READ: usize = 1 << 13;
 
 /// The engine: a model and the sequences that it continues.
@@ -182,7 +182,7 @@ pub struct Engine<'a, B: Backend, M: LanguageModel<B>> {
     groups: Vec<Group<M::Cache>>,
 }
 
-/// Sequences that are continued in one step. All but the last of their tokens are in the cache.
+/// Sequences that are continued in one step. The cache holds all tokens of each sequence except the last one.
 struct Group<C> {
     sequences: Vec<Sequence>,
     cache: C,
@@ -228,9 +228,9 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
         }
     }
 
-    /// Returns the sequences that start now. Requests with the fewest running sequences come first, in the order of
-    /// their arrival. If all rows are taken, the request with the most rows gives one up for a request with at least
-    /// two fewer. The displaced sequence waits.
+    /// Returns the sequences that start now. Requests with the fewest running sequences come first; between equals, the
+    /// order of the queue decides. If all rows are taken, the request with the most rows gives up one row for a request
+    /// with at least two rows fewer, unless the model has a recurrence. The displaced sequence waits.
     fn next_ones(&mut self) -> Vec<Sequence> {
         let mut shares: BTreeMap<u64, usize> = BTreeMap::new();
         let mut running = 0;
@@ -269,8 +269,8 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
         new
     }
 
-    /// Takes the newest running sequence of a request out of its group. Returns `None` in a recurrence, because its
-    /// rows stay together.
+    /// Takes the newest running sequence of a request out of its group. Returns `None` for a model with a recurrence,
+    /// because its rows stay together.
     fn leave(&mut self, request: u64) -> Option<Sequence> {
         let group = self.groups.iter_mut().find(|group| group.cache.joins())?;
         let at = group.sequences.iter().rposition(|s| s.request == request)?;
@@ -279,7 +279,7 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
         Some(group.sequences.remove(at))
     }
 
-    /// Reads the tokens of sequences, in batches of equal length, and draws their next tokens.
+    /// Reads the tokens of `sequences`, in batches whose sequences have equal length, and draws the next tokens.
     fn read(&mut self, sequences: Vec<Sequence>) {
         let mut equal: BTreeMap<usize, Vec<Sequence>> = BTreeMap::new();
         for mut sequence in sequences {
@@ -315,7 +315,7 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
     }
 
     /// Continues the sequences of a group by one token. Sequences that are over leave the group. Sequences whose
-    /// context is full are read again from their newest half. In a recurrence, single rows cannot leave the batch, so
+    /// context is full are read again from their newest half. With a recurrence, single rows cannot leave the batch, so
     /// all sequences that are not over are then read again.
     fn step(&mut self, mut group: Group<M::Cache>) {
         let stays = |s: &Sequence| !s.is_over() && s.tokens.len() <= self.sizes.context;
@@ -398,7 +398,7 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
                 false => sequence.fail(),
             }
         }
-        // These sequences have waited longest.
+        // Scored sequences go to the front of the queue.
         for sequence in sequences.into_iter().rev().filter(|s| !s.is_over()) {
             self.waiting.push_front(sequence);
         }
@@ -414,7 +414,7 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
 /// The scores of a prompt.
 struct Prompt {
     scored: Vec<Scored>,
-    /// The logits after its last token, if that was read.
+    /// The logits after the last token, if the model read that token.
     next: Option<Vec<f32>>,
     is_finite: bool,
 }

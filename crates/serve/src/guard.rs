@@ -1,4 +1,4 @@
-//! Checks every request: its key, its host name, and the type of its body. Every error has OpenAI's form.
+//! Checks every request: its key, its host name, and the type of its body. Every error has OpenAI's format.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next
     }
 }
 
-/// Gives OpenAI's form to error responses, including errors of the router.
+/// Converts error responses to OpenAI's format, including the router's error responses.
 fn in_form(response: Response) -> Response {
     let status = response.status();
     let kind = response.headers().get(header::CONTENT_TYPE);
@@ -72,7 +72,7 @@ fn in_form(response: Response) -> Response {
 }
 
 impl Guard {
-    /// Checks the head of a request, before the body arrives.
+    /// Checks the request line and headers, before the body arrives.
     fn check(&self, parts: &Parts) -> Result<(), ApiError> {
         let text = |name: HeaderName| {
             parts
@@ -92,7 +92,8 @@ impl Guard {
         let kind = text(header::CONTENT_TYPE).and_then(|kind| kind.split(';').next());
         let is_json = kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
         if parts.method == Method::POST && !is_json {
-            // A page of another origin can send other types without a preflight request to this server.
+            // Only JSON is accepted, because a page from another origin could send other types without a CORS
+            // preflight.
             let problem = "send JSON, with the header `Content-Type: application/json`";
             return Err(ApiError::new(415, "unsupported_media_type", problem));
         }

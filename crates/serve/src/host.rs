@@ -1,5 +1,5 @@
-//! The host name by which a client reaches the server. A foreign web page can use a name of its own that resolves to
-//! this machine (DNS rebinding).
+//! Checks the host name by which a client reaches the server. Otherwise, a foreign web page could use a name of its own
+//! that resolves to this machine (DNS rebinding).
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use axum::http::header::HOST;
 use axum::http::request::Parts;
 
 /// Whether a request is for this machine: it has exactly one `Host`, which is `localhost` or a loopback address. An
-/// absolute URI in the first line takes precedence over the `Host`, so both are checked.
+/// absolute URI in the request line takes precedence over the `Host`, so both are checked.
 pub fn is_for_this_machine(parts: &Parts) -> bool {
     let mut hosts = parts.headers.get_all(HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {

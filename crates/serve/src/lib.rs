@@ -1,4 +1,4 @@
-//! Completions of a model over HTTP, with the interface of OpenAI: `/v1/models`, `/v1/completions`, and a page at `/`.
+//! Serves a model's completions over HTTP, with OpenAI's interface: `/v1/models`, `/v1/completions`, and a page at `/`.
 //!
 //! [`serve`] needs the cargo feature `http`. The model computes on the calling thread, for all clients together. A
 //! second thread handles the connections.
@@ -56,7 +56,7 @@ pub struct Options {
     pub name: String,
     /// Maximum number of sequences that are continued at once.
     pub batch: usize,
-    /// Maximum number of sequences that wait or are continued. Further ones are refused.
+    /// Maximum number of sequences that wait or are continued. Further sequences are refused.
     pub queue: usize,
     /// Maximum number of tokens that are generated for a choice.
     pub max_tokens: usize,

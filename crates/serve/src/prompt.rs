@@ -1,4 +1,4 @@
-//! Prompts, as a client may send them.
+//! Reads prompts in the forms in which a client may send them.
 
 use residual_zoo_data::Tokenizer;
 use serde_json::Value;
@@ -8,11 +8,13 @@ use crate::request::{ApiError, Limits, brief};
 /// The token ids of a prompt, and whether it was empty. The only token of an empty prompt is not from the client.
 pub type Prompt = (Vec<u32>, bool);
 
-/// Reads the prompts in any of OpenAI's four forms: a text, texts, ids, or lists of ids.
+/// Reads the prompts in any of OpenAI's four forms: a text, texts, ids, or lists of ids. Without a value, there is one
+/// empty prompt.
 ///
 /// # Errors
 ///
-/// Returns the problem of a prompt, with its number in a list.
+/// Returns the problem of the first invalid prompt, with its number if the prompts are a list. Also returns an error if
+/// the list is empty, or longer than the maximum number of choices.
 pub fn prompts(
     value: &Value,
     tokenizer: &Tokenizer,
@@ -85,8 +87,8 @@ fn numbered(ids: &[Value], tokenizer: &Tokenizer, limits: &Limits) -> Result<Pro
     }
 }
 
-/// Checks the length of a prompt. It may exceed the context by one token, because the last token is scored but not
-/// read.
+/// Checks the length of a prompt. A prompt may exceed the context by one token, because the last token is scored but
+/// not read.
 fn checked(ids: Vec<u32>, limits: &Limits) -> Result<Prompt, ApiError> {
     let (count, most) = (ids.len(), limits.context + 1);
     match count <= most {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::prompt::prompts;
 
-/// An error in OpenAI's form.
+/// An error in OpenAI's format.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {
     /// The HTTP status.
@@ -65,7 +65,7 @@ impl ApiError {
     }
 }
 
-/// The limits of a request.
+/// The limits on a request.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Maximum number of tokens that the model reads.
@@ -76,7 +76,7 @@ pub struct Limits {
     pub choices: usize,
 }
 
-/// The body of a request. Each field is read as any value and checked afterwards, so an error can name it.
+/// The body of a request. Each field is read as any value and checked afterwards, so that an error can name the field.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Body {
@@ -110,15 +110,15 @@ pub struct Request {
     pub stop: Vec<String>,
     /// Whether tokens are sent as they are generated.
     pub stream: bool,
-    /// Whether a stream ends with the numbers of tokens.
+    /// Whether a stream ends with the token counts.
     pub include_usage: bool,
     /// Whether a choice begins with its prompt.
     pub echo: bool,
     /// The number of most likely tokens that are reported for each token.
     pub top: Option<usize>,
-    /// Tokens to generate for each choice.
+    /// Maximum number of tokens to generate for each choice.
     pub max_tokens: usize,
-    /// Tokens of all prompts, each counted once.
+    /// Number of tokens of all prompts. Each prompt counts once, however many choices it has.
     pub prompt_tokens: usize,
 }
 
@@ -129,26 +129,26 @@ impl Request {
     }
 }
 
-/// A choice of a response.
+/// A choice that a client wants.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The ids of the prompt.
     pub prompt: Vec<u32>,
     /// Whether the prompt was empty. Its only token is then not from the client.
     pub is_empty: bool,
-    /// The way its tokens are drawn.
+    /// The way in which the tokens are drawn.
     pub sampling: Sampling,
 }
 
 /// Maximum number of tokens of a request, each counted with its `logprobs`, because the response is held in memory.
 const MOST_TOKENS: usize = 1 << 20;
 
-/// Maximum number of texts in `stop`, of bytes in each of them, and of tokens in `logprobs`.
+/// Maximum number of texts in `stop`, of bytes in each of these texts, and of tokens in `logprobs`.
 const MOST_STOPS: usize = 16;
 const MOST_STOP_BYTES: usize = 1000;
 const MOST_TOP: u64 = 20;
 
-/// Reads the body of a request for completions of the model `name`. Choices without a seed get one from `seed`.
+/// Reads the body of a request for completions of the model `name`. A request without a seed gets one from `seed`.
 ///
 /// # Errors
 ///
@@ -278,7 +278,7 @@ fn parse(body: &[u8]) -> Result<Body, ApiError> {
         |problem: String| ApiError::new(400, "invalid_json", format!("the body {problem}"));
     let text = std::str::from_utf8(body);
     let text = text.map_err(|_| invalid("is not UTF-8; send JSON in UTF-8".into()))?;
-    // A list would be read as the fields in their order.
+    // serde would accept a list, and read its items as the fields in their order.
     if text.trim_start().starts_with('[') {
         return Err(invalid("is a list; send an object".into()));
     }
@@ -438,7 +438,7 @@ fn number(
     }
 }
 
-/// Returns the beginning of a value, for an error.
+/// Returns the beginning of a value, for an error message.
 pub(crate) fn brief(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(40) {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Memory for one purpose. Each client has some memory of its own, and takes more from the memory that all share.
+/// Memory for one purpose. Each client has some memory of its own, and takes more from the memory that all clients
+/// share.
 #[derive(Clone)]
 pub struct Room {
-    /// Bytes that each part always has.
+    /// Bytes that each [`Part`] always has.
     own: usize,
     /// Bytes that all parts share.
     most: usize,
@@ -14,7 +15,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Makes a room of `most` shared bytes, and of `own` bytes for each part.
+    /// Makes a room with `most` shared bytes, and with `own` bytes for each part.
     pub fn new(own: usize, most: usize) -> Self {
         Self {
             own,
@@ -31,7 +32,7 @@ impl Room {
         }
     }
 
-    /// Returns the bytes to give back until a quarter of the shared memory is free.
+    /// Returns the number of bytes to give back so that a quarter of the shared memory is free.
     pub fn missing(&self) -> usize {
         let free = self.free.load(Ordering::Relaxed);
         (self.most / 4).saturating_sub(free)

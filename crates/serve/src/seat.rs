@@ -1,4 +1,4 @@
-//! The connections of clients, and the choice of connections to close when there are too many.
+//! Client connections, and the choice of connections to close when there are too many.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,20 +17,20 @@ use crate::unread::Unread;
 /// Maximum number of connections at once. Others wait until one ends.
 pub const MOST: usize = 512;
 
-/// Maximum number of connections of one network, other than this machine.
+/// Maximum number of connections from one network, other than this machine.
 const MOST_OF_ONE: usize = MOST / 4;
 
-/// Connections that are kept free for new clients, as long as some connections wait for their clients.
+/// Number of connections that are kept free for new clients, by closing connections that wait for their clients.
 const SPARE: usize = 32;
 
 /// The time that a client always has before its connection is closed for another one.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The addresses that count as one client: an IPv4 address, or an IPv6 network of 64 bits, because a single client gets
-/// such a network.
+/// The addresses that count as one client: an IPv4 address, or an IPv6 network with a prefix of 64 bits. A single
+/// client gets a whole IPv6 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Network {
-    /// This machine. Behind a proxy, all clients have its address.
+    /// This machine. Behind a proxy on this machine, all clients have this machine's address.
     Here,
     /// An IPv4 address.
     V4([u8; 4]),
@@ -62,9 +62,9 @@ pub struct Seat {
 
 /// The times at which the server began to wait for the client, and the end of the connection.
 struct Waits {
-    /// The start of the wait for a whole request: its head and its body.
+    /// The time at which the wait for a whole request (request line, headers and body) began.
     request: Option<Instant>,
-    /// The start of the wait for the client to read.
+    /// The time at which the wait for the client to read began.
     reading: Option<Instant>,
     /// Whether a part of the request has arrived.
     has_begun: bool,
@@ -112,7 +112,7 @@ impl Seat {
         self.waits(|waits| (waits.request, waits.has_begun) = (None, false));
     }
 
-    /// Whether a request has arrived, and its response has not ended.
+    /// Whether the server is answering a whole request.
     pub fn is_answered(&self) -> bool {
         self.waits(|waits| waits.request.is_none())
     }
@@ -155,8 +155,8 @@ impl Seat {
         self.close.notified().await;
     }
 
-    /// Returns the time since which the server has been waiting for the client, if it waits and the connection may be
-    /// closed.
+    /// Returns the time since which the server has been waiting for the client. Returns `None` if the server does not
+    /// wait, or if the connection must not be closed.
     fn idle(&self) -> Option<Instant> {
         self.waits(|waits| {
             let since = waits.request.into_iter().chain(waits.reading).min()?;
@@ -190,9 +190,9 @@ impl Seat {
 pub struct Seats(Vec<Arc<Seat>>);
 
 impl Seats {
-    /// Returns a seat for a client at `address`. If there are too many connections, closes the one that has waited
-    /// longest for its client. Returns `None` if this network has its maximum number of connections and none of them
-    /// may be closed.
+    /// Returns a seat for a client at `address`. If there are too many connections, closes some that wait for their
+    /// clients. Returns `None` if the client's network has its maximum number of connections and none of them may be
+    /// closed.
     pub fn take(&mut self, address: IpAddr) -> Option<Arc<Seat>> {
         let network = Network::of(address);
         self.make_room();
@@ -207,12 +207,13 @@ impl Seats {
 
     /// Closes connections that wait for their clients, until `SPARE` are free.
     pub fn make_room(&mut self) {
-        // Only this table still has the seats of connections that have ended.
+        // A connection that has ended leaves its seat only in this table.
         self.0.retain(|seat| Arc::strong_count(seat) > 1);
         while self.open().count() > MOST - SPARE && self.close_one(None) {}
     }
 
-    /// Closes connections whose clients leave responses unread, the longest first, until `missing` bytes are free.
+    /// Closes connections whose clients leave responses unread, the longest-waiting first, until `missing` bytes are
+    /// free.
     pub fn close_unread(&self, mut missing: usize) {
         let unread = self
             .0
@@ -254,15 +255,15 @@ impl Seats {
     }
 }
 
-/// Maximum bytes of a response that hyper gets at once. hyper copies them, so the rest waits here.
+/// Maximum bytes of a response that hyper gets at once. hyper copies them, so the rest waits in [`Answer`].
 const SLICE: usize = 16 << 10;
 
 /// The body of a response. When it has ended, the server waits for the next request.
 pub struct Answer {
     body: Body,
-    /// The rest of a part of the body.
+    /// The rest of the current part of the body.
     rest: Bytes,
-    /// The seat of its connection.
+    /// The seat of the connection.
     seat: Arc<Seat>,
 }
 
@@ -303,7 +304,7 @@ impl HttpBody for Answer {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // hyper asks before it takes the first part.
+        // hyper asks for the size before it takes the first part.
         self.body.size_hint()
     }
 }
@@ -397,7 +398,7 @@ mod tests {
         let new: Vec<_> = (0..MOST)
             .map(|_| seats.take(IpAddr::from([127, 0, 0, 1])).unwrap())
             .collect();
-        // A slow test may take longer than this time.
+        // A slow test may take longer than `PATIENCE`.
         if new[0].waits(|waits| waits.request.unwrap().elapsed()) < PATIENCE {
             assert!(closing(&new).is_empty());
         }
@@ -411,7 +412,7 @@ mod tests {
         for (seat, (bytes, since)) in all.iter().zip([
             (40, ago(2)),
             (30, ago(3)),
-            // The client takes only its own memory, reads, or has only just stopped reading.
+            // These clients take only their own memory, are reading, or have only just stopped reading.
             (10, ago(4)),
             (20, None),
             (20, Some(Instant::now())),

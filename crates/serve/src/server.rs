@@ -34,7 +34,7 @@ use crate::unread::Unread;
 use crate::writer::{Writer, internal};
 use crate::{Error, Options, body, connections, unread};
 
-/// A socket that listens. It is opened before the model is loaded, to find out early that an address is in use.
+/// A listening socket. It is opened before the model is loaded, so that an address in use is reported early.
 pub struct Bound {
     listener: TcpListener,
     options: Options,
@@ -45,7 +45,7 @@ impl Bound {
     ///
     /// # Errors
     ///
-    /// Returns an error if the address is in use, or if this machine does not have it.
+    /// Returns an error if the address cannot be used, for example because it is in use or belongs to another machine.
     pub fn new(options: &Options) -> Result<Self, Error> {
         let address = SocketAddr::new(options.host, options.port);
         let failed = |error: std::io::Error| Error::Address {
@@ -81,7 +81,7 @@ impl Bound {
 ///
 /// # Panics
 ///
-/// If the model panics, all requests end, and the panic continues here.
+/// If the model panics, all requests end, and this function panics.
 pub fn serve<B: Backend, C: ModelConfig>(
     run: &Run<C>,
     model: &C::Model<B>,
@@ -108,7 +108,7 @@ where
         limits: Limits {
             context,
             max_tokens: options.max_tokens,
-            // One request leaves places in the queue for others.
+            // One request takes at most half of the queue, rounded up, so that others find places.
             choices: options.queue.div_ceil(2),
         },
         guard: Arc::new(Guard {
@@ -135,7 +135,8 @@ where
             let should_stop = || should_stop() || has_panicked.load(Ordering::Relaxed);
             connections::accept(listener, router, &answers, should_stop, &end)
         });
-        // A panic drops the jobs, so that all requests end, and continues once the other thread has ended.
+        // A panic of the engine drops the jobs, so that all requests end. The panic continues once the other thread has
+        // ended.
         let jobs = received;
         let panicking = Panicking(has_panicked);
         // The engine ends when the other thread has dropped the last sender.

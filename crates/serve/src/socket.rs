@@ -23,7 +23,7 @@ pub const UNREAD: Duration = Duration::from_secs(30);
 /// The interval at which a connection is watched.
 const WATCH: Duration = Duration::from_millis(500);
 
-/// The time that a client has to read an error while it still sends.
+/// The time that a client has to read an error while it is still sending.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// A socket that other tasks watch.
@@ -33,21 +33,21 @@ pub struct Socket {
     unread: Unread,
 }
 
-/// The time that a client has left responses unread, less the time that is allowed for the bytes that it has read. A
-/// client that reads a little from time to time thus does not keep its connection for hours.
+/// The time for which a client has left responses unread, less the time that is allowed for the bytes that it has read.
+/// A client that reads a little from time to time thus does not keep its connection for hours.
 #[derive(Default)]
 struct Unread {
     since: Option<Instant>,
     whole: Duration,
 }
 
-/// Maximum bytes of the head of a request, with the address.
+/// Maximum bytes of the request line and headers of a request.
 pub const MOST_HEAD: usize = 64 << 10;
 
 /// Maximum bytes that a client may send after the request that is being answered. The system has room for more.
 const MOST_AHEAD: usize = 16 << 10;
 
-/// Maximum number of fields of a head.
+/// Maximum number of headers per request.
 pub const MOST_FIELDS: usize = 100;
 
 /// The slowest rate at which a client may read for longer than [`UNREAD`], in bytes per second.
@@ -153,8 +153,8 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// Returns the error in `head` if hyper itself made the response: an error without a body. All other errors have a
-/// body.
+/// Returns the error to send instead of the response in `head`, if hyper itself made this response: an error without a
+/// body. All other errors have a body.
 fn bare_error(head: &[u8]) -> Option<ApiError> {
     let head = std::str::from_utf8(head.strip_prefix(b"HTTP/1.")?).ok()?;
     let (fields, "") = head.split_once("\r\n\r\n")? else {

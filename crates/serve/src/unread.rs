@@ -13,7 +13,7 @@ const FREE: usize = 64 << 10;
 /// Maximum bytes of all responses together, beyond the first [`FREE`] bytes of each.
 const MOST_OF_ALL: usize = 128 << 20;
 
-/// The bytes that a piece or a token takes besides its text, and the bytes of one of the most likely tokens.
+/// The bytes that a piece or a token takes in addition to its text, and the bytes of each of the most likely tokens.
 const BYTES: usize = 128;
 const BYTES_OF_TOP: usize = 64;
 
@@ -22,12 +22,12 @@ pub fn room() -> Room {
     Room::new(FREE, MOST_OF_ALL)
 }
 
-/// The part of a response that its client has not read. The choices of the response share it.
+/// The memory of the part of a response that its client has not read. The choices of the response share this memory.
 #[derive(Clone)]
 pub struct Unread(Arc<Mutex<Part>>);
 
 impl Unread {
-    /// Makes an empty response.
+    /// Makes the memory of an empty response.
     pub fn new(room: &Room) -> Self {
         Self(Arc::new(room.part().into()))
     }
@@ -40,13 +40,13 @@ impl Unread {
     ///
     /// # Errors
     ///
-    /// Returns status 503 if there is none.
+    /// Returns status 503 if there is not enough memory.
     pub fn add(&self, bytes: usize) -> Result<(), ApiError> {
         let has_room = self.part(|part| part.resize(part.bytes() + bytes));
         if has_room { Ok(()) } else { Err(full()) }
     }
 
-    /// Gives back the memory of a part that goes to the client.
+    /// Gives back the memory of bytes that go to the client.
     pub fn remove(&self, bytes: usize) {
         self.part(|part| _ = part.resize(part.bytes().saturating_sub(bytes)));
     }
@@ -55,7 +55,7 @@ impl Unread {
     ///
     /// # Errors
     ///
-    /// Returns status 503 if there is none.
+    /// Returns status 503 if there is not enough memory.
     pub fn set(&self, bytes: usize) -> Result<(), ApiError> {
         let has_room = self.part(|part| part.resize(bytes));
         if has_room { Ok(()) } else { Err(full()) }
@@ -72,7 +72,7 @@ pub fn of_text(text: &str) -> usize {
     BYTES + text.len()
 }
 
-/// Returns the bytes of a token with its log-probabilities, as a part of a response.
+/// Returns the bytes that a token with its log-probabilities takes in a response.
 pub fn of_token(scored: &Scored) -> usize {
     BYTES + BYTES_OF_TOP * scored.top.len()
 }

@@ -1,5 +1,5 @@
-//! Converts tokens to text, on the engine's thread. A text in `stop` therefore ends a sequence at once, even if nobody
-//! reads.
+//! Converts tokens to text, on the engine's thread. A text in the request's `stop` list therefore ends a sequence at
+//! once, even if the client reads nothing.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ pub struct Piece {
     pub text: String,
     /// The tokens that begin in this text, if they are asked for.
     pub tokens: Vec<Token>,
-    /// The reason if the choice ends here: "stop" or "length".
+    /// The reason why the choice ends here, "stop" or "length"; `None` if it continues.
     pub finish: Option<&'static str>,
     /// Tokens generated so far.
     pub generated: usize,
@@ -37,9 +37,9 @@ pub struct Token {
 pub struct Writer {
     pieces: UnboundedSender<Result<Piece, ApiError>>,
     unread: Unread,
-    /// The place of the choice in the queue; `None` at the end.
+    /// The place of the choice in the queue; `None` once the choice has ended.
     place: Option<OwnedSemaphorePermit>,
-    /// The decoder of the tokens; `None` at the end.
+    /// The decoder of the tokens; `None` once the choice has ended.
     decoder: Option<StreamDecoder>,
     tokenizer: Tokenizer,
     stop: Vec<String>,
@@ -50,7 +50,7 @@ pub struct Writer {
     held: String,
     /// Tokens whose text has not been sent.
     tokens: VecDeque<Token>,
-    /// Number of characters decoded, and sent.
+    /// The numbers of characters that were decoded and that were sent.
     decoded: usize,
     sent: usize,
 }
@@ -136,7 +136,7 @@ impl Writer {
         self.send(Err(error));
     }
 
-    /// Frees the place of the choice, before its client can know that it has ended.
+    /// Frees the place of the choice, before the client can know that the choice has ended.
     fn end(&mut self) {
         (self.decoder, self.place) = (None, None);
     }
@@ -160,7 +160,7 @@ impl Writer {
         self.release(end)
     }
 
-    /// Returns the end of a text that is only a prompt: a part of a character that no token completes.
+    /// If the text is only a prompt, returns its end: a part of a character that no token completes.
     fn rest_of_prompt(&mut self) -> Result<String, ApiError> {
         match (self.max_tokens, &self.decoder) {
             (0, Some(decoder)) => decoder.clone().finish().map_err(internal),
@@ -263,7 +263,7 @@ impl Writer {
     }
 }
 
-/// Returns the number of bytes at the end of `text` that begin `stop`.
+/// Returns the number of bytes at the end of `text` that are also the beginning of `stop`.
 fn overlap(text: &str, stop: &str) -> usize {
     let mut lengths = (1..stop.len())
         .rev()
@@ -318,7 +318,8 @@ mod tests {
         }
     }
 
-    /// Returns the text of bytes that are tokens, and how many of them were taken.
+    /// Writes `bytes` as tokens. Returns the texts of the pieces, the offsets of the tokens, the reason for the end,
+    /// and the number of tokens that were taken.
     fn written(
         body: &Value,
         bytes: &[u8],
@@ -361,7 +362,7 @@ mod tests {
             stopped(json!("aab"), "aaaab!"),
             ("aa".into(), Some("stop"), 5)
         );
-        // Of several texts in `stop`, the first to appear counts, not the first in the list.
+        // With several texts in `stop`, the first to appear counts, not the first in the list.
         assert_eq!(
             stopped(json!(["d", "bcx", "bc"]), "abcd"),
             ("a".into(), Some("stop"), 3)
@@ -399,7 +400,7 @@ mod tests {
             (texts.concat().as_str(), finish),
             ("a\u{fffd}", Some("length"))
         );
-        // With scores.
+        // The same prompt, with scores.
         let (mut writer, mut pieces) = writer(&json!({
             "prompt": [97, 230, 151], "max_tokens": 0, "echo": true, "logprobs": 0,
         }));

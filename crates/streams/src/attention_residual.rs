@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Nothing is added to h. One more read precedes the final norm. In the block form, the outputs of S residuals are
-//! summed into one source. The sum of the current block is a source once the block has begun.
+//! summed into one source. Once the current block has begun, its sum is a source too.
 //!
-//! q is initially 0, so h is the mean of its sources: the plain stream divided by their number.
+//! q is initially 0, so h is the mean of its sources: the plain stream divided by the number of sources.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::softmax;
@@ -20,7 +20,7 @@ use residual_zoo_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A read of all sources, h.
+/// Reads h, a softmax mixture of all sources.
 #[derive(Module, Debug)]
 struct Read<B: Backend> {
     /// q, `[D]`.
@@ -36,7 +36,7 @@ impl<B: Backend> Read<B> {
         }
     }
 
-    /// Σ_m p_m v_m.
+    /// Computes Σ_m p_m v_m.
     fn of(&self, v: &[Tensor<B, 3>]) -> Tensor<B, 3> {
         let v: Tensor<B, 4> = Tensor::stack(v.to_vec(), 2);
         let [batch, time, count, width] = v.dims();
@@ -50,12 +50,12 @@ impl<B: Backend> Read<B> {
     }
 }
 
-/// Whether the sum of the current block has begun before residual `i`, with blocks of `size`.
+/// Whether the block of residual `i` begins before `i`, for blocks of `size` residuals.
 fn has_begun(i: usize, size: usize) -> bool {
     !i.is_multiple_of(size)
 }
 
-/// All sources before residual `i`.
+/// Returns all sources before residual `i`.
 fn sources<B: Backend>(stream: &Stream<B>, i: usize, size: usize) -> Vec<Tensor<B, 3>> {
     let begun = has_begun(i, size).then_some(&stream.x);
     stream.carried.iter().chain(begun).cloned().collect()
@@ -65,7 +65,7 @@ fn sources<B: Backend>(stream: &Stream<B>, i: usize, size: usize) -> Vec<Tensor<
 /// blocks.
 #[derive(Module, Debug)]
 pub struct AttentionResidual<B: Backend> {
-    /// The read; none in the first residual, where x_0 is the only source.
+    /// The read; `None` in the first residual, where x_0 is the only source.
     read: Option<Read<B>>,
     i: usize,
     block: usize,
@@ -85,10 +85,7 @@ impl<B: Backend> Connection<B> for AttentionResidual<B> {
         if !has_begun(self.i + 1, self.block) {
             stream.carried.push(sum.clone());
         }
-        Stream {
-            x: sum,
-            carried: stream.carried,
-        }
+        Stream { x: sum, ..stream }
     }
 }
 
@@ -166,10 +163,9 @@ impl Design for AttentionResidualConfig {
         }
     }
 
-    /// Counts the products with q, for each source.
+    /// Counts, for each source, the product with q and the weighted sum.
     fn cost(&self, on: &Sites) -> Cost {
-        // The sources of read i, and of the last read, are x_0, the sums of finished blocks, and the sum of a block
-        // that has begun.
+        // The sources of a read are x_0, the sums of finished blocks, and the sum of a block that has begun.
         let sources: usize = (1..=on.count).map(|i| 1 + i.div_ceil(self.block)).sum();
         Cost::vector(2 * on.width) * on.count + Cost::flops(4 * on.width) * sources
     }

@@ -4,9 +4,9 @@
 //! x_{i+1} = LN(α x_i + F(x_i)),  α = (2L)^(1/4)
 //! ```
 //!
-//! F has no norm, and there is no final norm. β = (8L)^(-1/4) multiplies the initial matrices of attention values and
-//! outputs, and both matrices of feed-forward networks. α and β are for decoder-only models of L layers with two
-//! residuals each.
+//! F has no norm, and there is no final norm. β = (8L)^(-1/4) multiplies the initial value and output projections of
+//! attention, and the initial first and last matrices of each feed-forward network, but not the matrix of a gate. These
+//! α and β are for decoder-only models of L layers with two residuals each.
 
 use burn::module::Module;
 use burn::tensor::backend::Backend;

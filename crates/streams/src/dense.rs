@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::KeepFirst;
 
-/// Y_b. The stream carries X_0, …, X_{b-1}.
+/// Computes Y_b. The stream carries X_0, …, X_{b-1}.
 #[derive(Module, Debug)]
 pub struct Dense<B: Backend> {
     /// α_b, `[⌊b / k⌋ + 1]`, oldest first; `None` if p does not divide b.
@@ -42,7 +42,7 @@ impl<B: Backend> Connection<B> for Dense<B> {
     }
 }
 
-/// The config of [`Dense`]. "4x5" in the paper is a dilation of 4 and a period of 5.
+/// The config of [`Dense`]. The paper's "4x5" is a dilation of 4 and a period of 5.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DenseConfig {
@@ -62,7 +62,7 @@ impl Default for DenseConfig {
 }
 
 impl DenseConfig {
-    /// Number of entries of α_b.
+    /// Returns the number of entries of α_b.
     fn entries(&self, b: usize) -> usize {
         b / self.dilation + 1
     }

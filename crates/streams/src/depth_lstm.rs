@@ -6,11 +6,11 @@
 //! cell'   = f ⊙ cell + i ⊙ m           x' = o ⊙ cell'
 //! ```
 //!
-//! Here, a is the output of attention. The cell replaces the residuals, the norms and the feed-forward network.
-//! [`DepthLstmCell`] surrounds each sublayer instead. There, a is the output of the branch, and m is the tanh of a
-//! fourth map within the norm of the gates.
+//! a is the output of attention, with a norm and a residual in [`DepthLstmForm::Code`]. The cell replaces the other
+//! residuals and norms, and the feed-forward network. [`DepthLstmCell`] surrounds each sublayer instead. Its a is the
+//! output of the branch. Its m is the tanh of a fourth map, which shares the norm of the gates.
 //!
-//! Nothing is added to the stream, so GPT-2's factor 1/√(2L) of the initial outputs is omitted.
+//! Nothing is added to the stream, so GPT-2's factor 1/√(2L) on initial output projections is omitted.
 
 use burn::module::Module;
 use burn::tensor::activation::{sigmoid, tanh};
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::self_dependency::norm_params;
 
-/// The features that the norm of the gates covers.
+/// The features that the gates' norm covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GateNorm {
     /// The features of one gate, as in the paper.
@@ -52,8 +52,8 @@ impl<B: Backend> Ends<B> for LstmEnds {
             FirstCell::Zero => x.zeros_like(),
         };
         Stream {
-            x,
             carried: vec![cell],
+            ..Stream::new(x)
         }
     }
 }
@@ -64,12 +64,12 @@ pub struct LstmEnds {
     first: FirstCell,
 }
 
-/// n maps of [a; x] side by side, after their norm: `[batch, time, n · D]`.
+/// n normalised maps of [a; x], `[batch, time, D]` each.
 #[derive(Module, Debug)]
 struct Gates<B: Backend> {
-    /// `[2D, n · D]`; the rows of a come first.
+    /// `[2D, n · D]`; the rows for a come first.
     map: Linear<B>,
-    /// Scale and shift, `[n · D]`.
+    /// The scale and, with biases, the shift, `[n · D]`.
     norm: Norm<B>,
     each: GateNorm,
     n: usize,
@@ -112,7 +112,7 @@ impl<B: Backend> Gates<B> {
     }
 }
 
-/// The common settings of both forms.
+/// The settings that both connections share.
 struct Common {
     gate_norm: GateNorm,
     bias: bool,
@@ -168,11 +168,12 @@ impl<B: Backend> Connection<B> for DepthLstm<B> {
         Stream {
             x: o * cell.clone(),
             carried: vec![cell],
+            ..stream
         }
     }
 }
 
-/// Takes the first N items.
+/// Returns the first N items, which must exist.
 fn take<B: Backend, const N: usize>(
     mut all: impl Iterator<Item = Tensor<B, 3>>,
 ) -> [Tensor<B, 3>; N] {
@@ -188,13 +189,13 @@ fn take<B: Backend, const N: usize>(
 pub struct DepthLstmConfig {
     /// The input of the cell.
     pub form: DepthLstmForm,
-    /// The features that the norm of the gates covers.
+    /// The features that the gates' norm covers.
     pub gate_norm: GateNorm,
     /// The cell before the first layer.
     pub first_cell: FirstCell,
-    /// Width of the hidden layer of m, F. `None` means 4 · width.
+    /// F, the width of the hidden layer in m. `None` means 4 · width.
     pub d_ff: Option<usize>,
-    /// Activation of m.
+    /// Activation in m.
     pub activation: Activation,
     /// Whether the maps and norms have biases.
     pub bias: bool,
@@ -313,6 +314,7 @@ impl<B: Backend> Connection<B> for DepthLstmCell<B> {
         Stream {
             x: sigmoid(o) * cell.clone(),
             carried: vec![cell],
+            ..stream
         }
     }
 }
@@ -321,7 +323,7 @@ impl<B: Backend> Connection<B> for DepthLstmCell<B> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DepthLstmCellConfig {
-    /// The features that the norm of the gates covers.
+    /// The features that the gates' norm covers.
     pub gate_norm: GateNorm,
     /// The cell before the first layer.
     pub first_cell: FirstCell,

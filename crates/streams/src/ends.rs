@@ -1,4 +1,4 @@
-//! Ends of streams that several designs share.
+//! Stream ends that several designs share.
 
 use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
@@ -12,12 +12,12 @@ impl<B: Backend> Ends<B> for KeepFirst {
     fn open(&self, x: Tensor<B, 3>) -> Stream<B> {
         Stream {
             carried: vec![x.clone()],
-            x,
+            ..Stream::new(x)
         }
     }
 }
 
-/// Opens n copies of x_0, side by side, and sums them at the end. If no norm follows, it takes their mean.
+/// Opens n copies of x_0, side by side. At the end, sums the streams, or takes their mean if no norm follows.
 #[derive(Module, Clone, Debug)]
 pub struct Copies {
     pub(crate) n: usize,

@@ -8,8 +8,8 @@
 //! tree:       G^1 = AGG(H^1, H^2),  G^i = AGG(H^{2i-1}, H^{2i}, G^{i-1})
 //! ```
 //!
-//! The last G is the output, without another norm. In the iterative form, layers continue to read H. In the tree, layer
-//! 2i + 1 reads G^i.
+//! The last G is the output of the stream, and no norm follows. In the iterative form, each layer reads the H of the
+//! layer before. In the tree, layer 2i + 1 reads G^i.
 
 use burn::module::Module;
 use burn::tensor::{Tensor, activation::sigmoid, backend::Backend};
@@ -21,10 +21,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::self_dependency::norm_params;
 
-/// AGG.
+/// A node, which computes AGG.
 #[derive(Module, Debug)]
 struct Node<B: Backend> {
-    /// `[c · D, M]` for c inputs.
+    /// `[c · D, M]` for c inputs and M hidden features.
     fc: Linear<B>,
     /// `[M, D]`.
     proj: Linear<B>,
@@ -41,7 +41,7 @@ impl<B: Backend> Node<B> {
     }
 }
 
-/// The common settings of the nodes of both forms.
+/// The settings that the nodes of both forms share.
 struct Nodes {
     width: usize,
     d_ff: usize,
@@ -83,6 +83,7 @@ const FRAME: Frame = Frame {
     pre_norm: true,
     final_norm: false,
     feed_forward: true,
+    own_values: true,
     inner: 1.0,
     output: 1.0,
     by_depth: true,
@@ -91,7 +92,7 @@ const FRAME: Frame = Frame {
 /// The iterative form. The stream carries G.
 #[derive(Module, Debug)]
 pub struct Iterative<B: Backend> {
-    /// The node; none in the first layer, where G^1 is H^1.
+    /// The node; `None` in the first layer, where G^1 is H^1.
     node: Option<Node<B>>,
 }
 
@@ -105,6 +106,7 @@ impl<B: Backend> Connection<B> for Iterative<B> {
         Stream {
             x: h,
             carried: vec![g],
+            ..stream
         }
     }
 }
@@ -205,6 +207,7 @@ impl<B: Backend> Connection<B> for Tree<B> {
             None => Stream {
                 x: h,
                 carried: if self.first { vec![] } else { vec![before] },
+                ..stream
             },
             Some(node) => {
                 let mut inputs = vec![before, h];
@@ -212,6 +215,7 @@ impl<B: Backend> Connection<B> for Tree<B> {
                 Stream {
                     x: node.aggregate(inputs),
                     carried: vec![],
+                    ..stream
                 }
             }
         }

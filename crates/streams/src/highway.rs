@@ -13,7 +13,7 @@ use residual_zoo_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// x_{i+1} = (1 − T) x_i + T f(x_i). The gate reads the stream, not its norm.
+/// x_{i+1} = (1 − T) x_i + T f(x_i). The gate reads the stream without a norm.
 #[derive(Module, Debug)]
 pub struct Highway<B: Backend> {
     /// W `[D, D]` and b `[D]`.
@@ -36,7 +36,7 @@ impl<B: Backend> Connection<B> for Highway<B> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HighwayConfig {
-    /// Initial b. The paper uses -1 to -3, so that x_i is carried initially.
+    /// Initial b. The paper uses -1 to -3, so that T is small and x_{i+1} is initially close to x_i.
     pub start: f64,
 }
 

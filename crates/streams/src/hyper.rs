@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Initially, B = 1, A_r = I, and A_m of residual i is 1 for stream i mod n and 0 for the others. All W are 0, and both
-//! s are 0.01. The streams then stay equal, and the model is the plain one, up to the ε of the final norm. Weight decay
-//! applies to all W, but not to A and B.
+//! s are 0.01. A new model therefore keeps its streams equal, and computes what a plain model with the same branches
+//! computes, up to the ε of the final norm. Weight decay applies to all W, but not to A and B.
 //!
-//! The initial projections to the stream are divided by √n, multiplied by √n, or left as they are ([`RootN`]).
+//! The initial projections to the stream are divided by √n, multiplied by √n, or left unchanged ([`RootN`]).
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::tanh;
@@ -35,12 +35,12 @@ pub struct Hyper<B: Backend> {
     dynamic: Option<Dynamic<B>>,
 }
 
-/// The part of A and B that depends on H.
+/// The part of A and B that depends on the rows of H. Here, D is the number of features of a row.
 #[derive(Module, Debug)]
-struct Dynamic<B: Backend> {
-    /// LN of each stream.
+pub(crate) struct Dynamic<B: Backend> {
+    /// The norm of each row.
     norm: Norm<B>,
-    /// W_α, `[D, n + 1]`.
+    /// W_α, `[D, columns of A]`.
     w_alpha: Param<Tensor<B, 2>>,
     /// W_β, `[D, 1]`.
     w_beta: Param<Tensor<B, 2>>,
@@ -51,8 +51,20 @@ struct Dynamic<B: Backend> {
 }
 
 impl<B: Backend> Dynamic<B> {
-    /// s_α tanh(LN(H) W_α) `[batch, time, n, n + 1]` and s_β tanh(LN(H) W_β) `[batch, time, n, 1]`.
-    fn corrections(&self, h: Tensor<B, 4>) -> [Tensor<B, 4>; 2] {
+    /// Builds the maps with W = 0 and s = 0.01, for rows of `width` features and an A with `columns` columns.
+    pub(crate) fn new(norm: Norm<B>, width: usize, columns: usize, device: &B::Device) -> Self {
+        Self {
+            norm,
+            w_alpha: Initializer::Zeros.init([width, columns], device),
+            w_beta: Initializer::Zeros.init([width, 1], device),
+            s_alpha: Initializer::Constant { value: START }.init([1], device),
+            s_beta: Initializer::Constant { value: START }.init([1], device),
+        }
+    }
+
+    /// Computes s_α tanh(N(H) W_α) `[batch, time, n, columns]` and s_β tanh(N(H) W_β) `[batch, time, n, 1]`, for the
+    /// norm N and H `[batch, time, n, D]`.
+    pub(crate) fn corrections(&self, h: Tensor<B, 4>) -> [Tensor<B, 4>; 2] {
         let [batch, time, n, d] = h.dims();
         let h = self.norm.forward(h).reshape([batch, time * n, d]);
         let of = |w: &Param<Tensor<B, 2>>, s: &Param<Tensor<B, 1>>| {
@@ -65,6 +77,13 @@ impl<B: Backend> Dynamic<B> {
             of(&self.w_beta, &self.s_beta),
         ]
     }
+}
+
+/// Returns the cost of a [`Dynamic`] whose norm costs `norm`, for `rows` rows of `width` features and an A with
+/// `columns` columns.
+pub(crate) fn dynamic_cost(norm: Cost, rows: usize, width: usize, columns: usize) -> Cost {
+    // Each W reads each row.
+    Cost::linear(width, columns + 1, false).applied(rows) + norm + Cost::vector(2)
 }
 
 impl<B: Backend> Connection<B> for Hyper<B> {
@@ -92,17 +111,18 @@ impl<B: Backend> Connection<B> for Hyper<B> {
 }
 
 /// The multiplier of the initial projections to the stream, in addition to the multipliers of plain connections.
-/// Section 4 scales the projections "by a factor of √n", to keep the standard deviation of the output although the n
+/// Section 4 scales the projections "by a factor of √n", so that the output keeps its standard deviation although the n
 /// streams are summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RootN {
-    /// 1/√n, which serves that purpose if the streams are independent. At first, they are equal.
+    /// 1/√n, which keeps the standard deviation if the streams are independent. Initially, however, the streams are
+    /// equal.
     #[default]
     Divide,
-    /// √n, another reading of the sentence.
+    /// √n, another reading of section 4.
     #[serde(alias = "true")]
     Multiply,
-    /// 1.
+    /// 1, so the projections stay unchanged.
     #[serde(alias = "false")]
     Omit,
 }
@@ -111,7 +131,7 @@ pub enum RootN {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HyperConfig {
-    /// Number of streams. The paper finds 1 worse than the plain connection.
+    /// Number of streams. The paper finds that 1 stream is worse than the plain connection.
     pub n: usize,
     /// Whether A and B depend on the streams: dynamic, rather than static, hyper-connections.
     pub dynamic: bool,
@@ -186,13 +206,10 @@ impl Design for HyperConfig {
         };
         let mixing = (0..n * (n + 1)).map(|at| f64::from(entry(at / (n + 1), at % (n + 1))));
         let mixing = TensorData::new(mixing.collect::<Vec<_>>(), [n, n + 1]);
-        let dynamic = self.dynamic.then(|| Dynamic {
-            norm: Norm::layer(self.norm, on.width, self.norm_eps, device),
-            w_alpha: Initializer::Zeros.init([on.width, n + 1], device),
-            w_beta: Initializer::Zeros.init([on.width, 1], device),
-            s_alpha: Initializer::Constant { value: START }.init([1], device),
-            s_beta: Initializer::Constant { value: START }.init([1], device),
-        });
+        let norm = || Norm::layer(self.norm, on.width, self.norm_eps, device);
+        let dynamic = self
+            .dynamic
+            .then(|| Dynamic::new(norm(), on.width, n + 1, device));
         Hyper {
             mixing: Param::from_data(mixing, device),
             beta: Initializer::Ones.init([n], device),
@@ -207,20 +224,19 @@ impl Design for HyperConfig {
     fn cost(&self, on: &Sites) -> Cost {
         let (n, d) = (self.n, on.width);
         let mixing = Cost::vector(n * (n + 2)) + Cost::flops(2 * n * (n + 1) * d);
-        // Each W reads each of the n streams.
-        let w = Cost::linear(d, n + 2, false).applied(n);
         let dynamic = match self.dynamic {
-            true => w + self.norm.cost(d) + Cost::vector(2),
+            true => dynamic_cost(self.norm.cost(d), n, d, n + 1),
             false => Cost::default(),
         };
         (mixing + dynamic) * on.count
     }
 }
 
-/// Maximum number of streams. Papers use up to 8, and the memory of a position grows with the square of the number.
-const MOST: usize = 64;
+/// Maximum number of streams. Papers use up to 8, and the memory per position grows with the square of the number of
+/// streams.
+pub(crate) const MOST: usize = 64;
 
-/// Refuses fewer than `least` streams, and more than [`MOST`].
+/// Refuses fewer than `least` streams, or more than [`MOST`].
 pub(crate) fn streams_fit(n: usize, least: usize) -> Result<(), ConfigError> {
     match (least..=MOST).contains(&n) {
         true => Ok(()),

@@ -5,7 +5,8 @@
 //! x_{i+1} = layer(r x_i + m x_0)
 //! ```
 //!
-//! In both projects, x_0 is the embedding after an RMS norm. Here, it is the embedding itself.
+//! r and m are learned, separately for each layer. In both projects, x_0 is the embedding after an RMS norm. In this
+//! crate, x_0 is the embedding itself. The connection can also surround each sublayer.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
@@ -17,18 +18,25 @@ use crate::KeepFirst;
 /// x_{i+1} = u + f(u) with u = r x_i + m x_0. The stream carries x_0.
 #[derive(Module, Debug)]
 pub struct InitialMix<B: Backend> {
-    /// `[1]`.
+    /// The weight of x_i, `[1]`.
     r: Param<Tensor<B, 1>>,
-    /// `[1]`.
+    /// The weight of x_0, `[1]`.
     m: Param<Tensor<B, 1>>,
+}
+
+impl<B: Backend> InitialMix<B> {
+    /// Computes r x + m x_0.
+    pub(crate) fn mix(&self, x: Tensor<B, 3>, x_0: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [r, m] = [&self.r, &self.m].map(|p| p.val().unsqueeze());
+        x * r + x_0 * m
+    }
 }
 
 impl<B: Backend> Connection<B> for InitialMix<B> {
     fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
-        let [r, m] = [&self.r, &self.m].map(|p| p.val().unsqueeze());
         let x_0 = stream.carried[0].clone();
         Stream {
-            x: f.plus(stream.x * r + x_0 * m),
+            x: f.plus(self.mix(stream.x, x_0)),
             ..stream
         }
     }

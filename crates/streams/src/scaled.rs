@@ -1,17 +1,17 @@
-//! A learned factor of the branch:
+//! A learned factor on the branch:
 //!
 //! ```text
 //! x_{i+1} = x_i + a f(x_i)
 //! ```
 //!
 //! - SkipInit (De and Smith, "Batch normalization biases residual blocks towards the identity function in deep
-//!   networks", 2020, <https://arxiv.org/abs/2002.10444>): a scalar per residual, initially 0;
+//!   networks", 2020, <https://arxiv.org/abs/2002.10444>): one scalar per residual, initially 0;
 //! - ReZero (Bachlechner et al., "ReZero is all you need: fast convergence at large depth", 2020,
 //!   <https://arxiv.org/abs/2003.04887>): the same, without norms in the branches;
-//! - LayerScale (Touvron et al., "Going deeper with image transformers", 2021, <https://arxiv.org/abs/2103.17239>): a
-//!   number per feature.
+//! - LayerScale (Touvron et al., "Going deeper with image transformers", 2021, <https://arxiv.org/abs/2103.17239>): one
+//!   factor per feature.
 //!
-//! The factor a makes the branches initially small, so GPT-2's factor 1/√(2L) of the initial outputs is omitted.
+//! The factor a makes the branches initially small, so GPT-2's factor 1/√(2L) on initial output projections is omitted.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
@@ -92,14 +92,14 @@ impl Design for SkipInitConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LayerScaleConfig {
-    /// Initial a. `None` is 0.1 for up to 18 layers, 1e-5 for up to 24 and 1e-6 above, as in the paper. In a
-    /// recurrence, each layer has its own stream, so L is 1.
+    /// Initial a. `None` means 0.1 for up to 18 layers, 1e-5 for up to 24 and 1e-6 for more, as in the paper. In a
+    /// recurrence, each layer has its own stream, so the number of layers is 1.
     pub start: Option<f64>,
 }
 
 impl LayerScaleConfig {
     fn start(&self, on: &Sites) -> f64 {
-        self.start.unwrap_or(match on.count / on.per_layer.max(1) {
+        self.start.unwrap_or(match on.layers() {
             0..=18 => 0.1,
             19..=24 => 1e-5,
             _ => 1e-6,
@@ -143,7 +143,8 @@ impl Design for LayerScaleConfig {
     }
 }
 
-/// The config of ReZero, with a factor a that is initially 0, and no norms in the branches. The final norm stays.
+/// The config of ReZero, with a factor a that is by default initially 0, and no norms in the branches. The final norm
+/// stays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReZeroConfig {
@@ -172,6 +173,7 @@ impl<B: Backend> Connection<B> for ReZero<B> {
         Stream {
             x: f.of(stream.x.clone()) * a.clone() + stream.x,
             carried: self.shared.then_some(a).into_iter().collect(),
+            ..stream
         }
     }
 }

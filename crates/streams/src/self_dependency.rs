@@ -16,7 +16,7 @@ use residual_zoo_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// x_i + f(x_i) + ψ(x_i W_1 + b_1) ⊙ (x_i W_2 + b_2), then a norm.
+/// x_i + f(x_i) + ψ(x_i W_1 + b_1) ⊙ (x_i W_2 + b_2). With [`NormPlace::Post`], a norm follows the sum.
 #[derive(Module, Debug)]
 pub struct SelfDependency<B: Backend> {
     /// W_1 `[D, D]` and b_1 `[D]`.
@@ -27,7 +27,7 @@ pub struct SelfDependency<B: Backend> {
     psi: Psi,
 }
 
-/// ψ.
+/// The function ψ of the gate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Psi {
     /// tanh.
@@ -67,13 +67,13 @@ impl<B: Backend> Connection<B> for SelfDependency<B> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SelfDependencyConfig {
-    /// ψ.
+    /// The function ψ of the gate.
     pub psi: Psi,
     /// The position of the norms.
     pub norm: NormPlace,
-    /// Whether the two maps and the norms have biases.
+    /// Whether the two maps, and the norms with `norm: Post`, have biases.
     pub bias: bool,
-    /// ε of norms, added to the variance, with `norm: Post`.
+    /// ε of the norms with `norm: Post`, added to the variance.
     pub norm_eps: f64,
 }
 
@@ -94,7 +94,7 @@ impl SelfDependencyConfig {
     }
 }
 
-/// A scale, and a shift if there are biases.
+/// Returns the parameters of a norm: a scale, and a shift if there are biases.
 pub(crate) fn norm_params(bias: bool) -> NormParams {
     match bias {
         true => NormParams::ScaleAndShift,

@@ -5,20 +5,21 @@
 //! λ_1 v_0 + λ_2 v_l  in place of  v_l
 //! ```
 //!
-//! v_0 are the values of the first layer. Everything else is plain.
+//! v_0 are the values of the first layer. λ_1 and λ_2 are ½, or learned. Everything else is as with plain connections.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::ops::attention::{merge_heads, split_heads};
 use residual_zoo_core::{
-    Branch, BranchFn, ConfigError, Connection, Cost, Design, Plain, Sites, Stream, widen,
+    Branch, BranchFn, ConfigError, Connection, Cost, Design, Plain, Sites, Stream,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::values::{merged, need_equal_attention, with_first_values};
 
 /// x + f(x), where attention uses λ_1 v_0 + λ_2 v. The stream carries v_0 `[batch, time, heads · d]`.
 #[derive(Module, Debug)]
 pub struct ValueResidual<B: Backend> {
-    /// λ_1 and λ_2, `[2]`, if learned.
+    /// λ_1 and λ_2, `[2]`, if learned; `None` in the first layer.
     lambda: Option<Param<Tensor<B, 1>>>,
     is_attention: bool,
 }
@@ -27,7 +28,7 @@ pub struct ValueResidual<B: Backend> {
 const FIXED: f64 = 0.5;
 
 impl<B: Backend> ValueResidual<B> {
-    /// λ_1 v_0 + λ_2 v, `[batch, time, heads · d]`.
+    /// Computes λ_1 v_0 + λ_2 v, `[batch, time, heads · d]`.
     fn mix(&self, first: Tensor<B, 3>, v: Tensor<B, 3>) -> Tensor<B, 3> {
         match &self.lambda {
             Some(lambda) => {
@@ -40,25 +41,10 @@ impl<B: Backend> ValueResidual<B> {
 }
 
 impl<B: Backend> Connection<B> for ValueResidual<B> {
-    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
-        if !self.is_attention {
-            return Plain.update(stream, f);
-        }
-        let fx = f.with_values(stream.x.clone(), |v| {
-            // In Burn 0.21, `swap_dims` on LibTorch forgets that its result shares memory with its input. An in-place
-            // operation would then change v_0. So v_0 is copied, and mixed without an axis for heads.
-            let (heads, merged) = (v.dims()[1], merge_heads(widen(v.clone())));
-            match stream.carried.first() {
-                Some(first) => split_heads(self.mix(first.clone(), merged), heads),
-                None => {
-                    stream.carried.push(merged.clone() * 1.0);
-                    v
-                }
-            }
-        });
-        Stream {
-            x: fx + stream.x,
-            carried: stream.carried,
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
+        match self.is_attention {
+            true => with_first_values(stream, f, |heads, first| self.mix(first, merged(&heads.v))),
+            false => Plain.update(stream, f),
         }
     }
 }
@@ -90,19 +76,8 @@ impl Design for ValueResidualConfig {
     }
 
     fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
-        on.need_sublayers(
-            "ValueResidual",
-            "it changes the values of attention sublayers",
-        )?;
-        on.need_attention("ValueResidual", "it changes the values of attention")?;
-        on.need_depth("ValueResidual", "later layers read the values of the first")?;
-        match on.mixed {
-            true => Err(ConfigError::new(
-                "ValueResidual",
-                "needs one entry in `layers`; the values of several entries need not have the same heads",
-            )),
-            false => Ok(()),
-        }
+        let acts = "it changes the values of attention";
+        need_equal_attention(on, "ValueResidual", acts).map(|_| ())
     }
 
     fn connection<B: Backend>(&self, on: &Sites, i: usize, device: &B::Device) -> ValueResidual<B> {
@@ -120,10 +95,9 @@ impl Design for ValueResidualConfig {
     }
 
     fn cost(&self, on: &Sites) -> Cost {
-        let layers = on.count / on.per_layer;
         match self.form {
             ValueResidualForm::Identity => Cost::default(),
-            ValueResidualForm::Learnable => Cost::vector(2) * (layers - 1),
+            ValueResidualForm::Learnable => Cost::vector(2) * (on.layers() - 1),
         }
     }
 }

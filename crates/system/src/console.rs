@@ -1,5 +1,5 @@
-//! Lines for the user on standard output and standard error. While a screen covers the terminal, it shows the lines,
-//! and they are printed after it has closed.
+//! Prints lines for the user to standard output and standard error. While a screen covers the terminal, the screen
+//! shows the lines. The lines are printed after the screen has closed.
 
 use std::io::{self, IsTerminal};
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use crate::mutex::{lock, lock_within};
 use crate::output::{self, Stream};
 use crate::{counted, harmless, terminal};
 
-/// Maximum time that the ending program waits for another thread.
+/// Maximum time that the program waits for another thread when it ends.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// Maximum number of warnings printed after the screen has closed. Earlier warnings are left out.
 const MOST_WARNINGS: usize = 20;
@@ -22,7 +22,7 @@ const REPEAT: Duration = Duration::from_secs(20);
 /// Columns of a line if the terminal's width is unknown.
 const COLUMNS: usize = 80;
 
-/// The function that shows a line on the screen, while there is one.
+/// The function that shows a line on the screen, while there is a screen.
 static SCREEN: Mutex<Option<fn(&str)>> = Mutex::new(None);
 /// Lines that are printed after the screen has closed.
 static LATER: Mutex<Vec<(Stream, String)>> = Mutex::new(Vec::new());

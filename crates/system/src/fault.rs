@@ -20,7 +20,7 @@ pub trait Blame {
     /// The fault behind the error.
     fn fault(&self) -> Fault;
 
-    /// Whether the user can fix the error by other input.
+    /// Whether the user can fix the error by giving other input.
     fn is_bad_input(&self) -> bool {
         self.fault() == Fault::Input
     }

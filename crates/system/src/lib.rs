@@ -1,7 +1,8 @@
-//! Differences between operating systems (in terminals, signals, locks and memory), program output, and teams of
-//! processes. No other crate depends on the operating system, except for file permissions and settings of C libraries.
+//! Handles the differences between operating systems (in terminals, signals, locks and memory), program output, and
+//! teams of processes. No other crate depends on the operating system, except for file permissions and settings of C
+//! libraries.
 //!
-//! On systems other than Unix, the program does not notice a closed terminal, the dashboard cannot suspend the process,
+//! On systems other than Unix, the program does not notice a closed terminal. The dashboard cannot suspend the process,
 //! and files cannot be compared by identity. Only Linux reports which signals were ignored at the start. Elsewhere,
 //! SIGHUP stops a run despite `nohup`.
 

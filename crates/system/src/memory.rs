@@ -10,13 +10,13 @@ use sysinfo::{
 /// [limits](Limit) allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// All memory.
+    /// The memory that this process may use.
     pub total: Amount,
     /// The memory that is still available.
     pub available: Amount,
 }
 
-/// Bytes of memory, with their limit.
+/// An amount of memory, with the limit that sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amount {
     /// The number of bytes.
@@ -30,11 +30,11 @@ pub struct Amount {
 pub enum Limit {
     /// The memory of the machine, swap included.
     Machine,
-    /// The control group of this process, or one that contains it, swap included.
+    /// The control group of this process, or a group that contains it, swap included.
     Group,
-    /// The limit on address space.
+    /// The limit on address space (`ulimit -v`).
     AddressSpace,
-    /// The limit on data.
+    /// The limit on data (`ulimit -d`).
     Data,
 }
 
@@ -67,8 +67,8 @@ impl Memory {
     }
 }
 
-/// Returns the memory that the machine, the control groups and the limits of the shell allow this process. `None` where
-/// the system does not report it.
+/// Returns the memory that the machine, the control groups and the limits of the shell allow this process. Returns
+/// `None` where the system does not report memory.
 pub fn memory() -> Option<Memory> {
     let system = System::new_with_specifics(
         RefreshKind::nothing().with_memory(MemoryRefreshKind::everything()),
@@ -92,8 +92,8 @@ pub fn memory() -> Option<Memory> {
 /// A function that reads a file; `None` if the file cannot be read.
 type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
-/// Returns the limits of the control groups that contain this process. `swap` is the total and the free swap of the
-/// machine.
+/// Returns the limits of the control groups that contain this process. `swap` holds the machine's total and free swap
+/// in bytes.
 fn groups(read: Read, swap: [u64; 2]) -> Vec<Memory> {
     let list = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let mut limits = Vec::new();
@@ -111,7 +111,7 @@ fn groups(read: Read, swap: [u64; 2]) -> Vec<Memory> {
             ),
             _ => continue,
         };
-        // In a container, the group itself may be mounted, so its path may not exist.
+        // In a container, the group itself may be mounted at `root`, so its path may not exist.
         let groups = Path::new(path.trim_start_matches('/')).ancestors();
         limits.extend(
             groups.filter_map(|group| of_group(read, &Path::new(root).join(group), names, swap)),
@@ -146,7 +146,7 @@ fn of_group(
     ))
 }
 
-/// Returns the limits of the shell on this process (`ulimit`).
+/// Returns the limits that the shell sets on this process (`ulimit`).
 fn of_shell(read: Read) -> Vec<Memory> {
     let limits = read(Path::new("/proc/self/limits")).unwrap_or_default();
     let status = read(Path::new("/proc/self/status")).unwrap_or_default();
@@ -170,7 +170,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(rest)?.split_whitespace().next()
 }
 
-/// Returns the bytes of memory that this process uses. `None` where the system does not report them.
+/// Returns the bytes of memory that this process uses. Returns `None` where the system does not report them.
 pub fn own_memory() -> Option<u64> {
     let process = get_current_pid().ok()?;
     let mut system = System::new();

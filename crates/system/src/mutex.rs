@@ -9,7 +9,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Like [`lock`]; `None` if the mutex stays locked for `time`.
+/// Like [`lock`], but returns `None` if the mutex stays locked for `time`.
 pub fn lock_within<T>(mutex: &Mutex<T>, time: Duration) -> Option<MutexGuard<'_, T>> {
     let deadline = Instant::now() + time;
     loop {

@@ -1,4 +1,4 @@
-//! Systems that are not Unix.
+//! Functions for systems other than Unix.
 
 /// Files.
 pub mod files {
@@ -6,17 +6,17 @@ pub mod files {
     use std::io::{Error, ErrorKind, Result};
     use std::path::Path;
 
-    /// Whether both are the same file. Unknown here, so true.
+    /// Whether both are the same file. Unknown on these systems, so true.
     pub fn is_same(_: &Metadata, _: &Metadata) -> bool {
         true
     }
 
-    /// The time of the last change of a file or its metadata. Unknown here.
+    /// Returns the time of the last change of a file or its metadata. Unknown on these systems.
     pub fn changed(_: &Metadata) -> Option<(i64, i64)> {
         None
     }
 
-    /// Whether the file has other names too. Unknown here, so false.
+    /// Whether the file has other names too. Unknown on these systems, so false.
     pub fn has_other_names(_: &Metadata) -> bool {
         false
     }
@@ -31,7 +31,7 @@ pub mod files {
         std::fs::rename(new, old)
     }
 
-    /// Checks that this process may write a file, or into a directory. Unknown here.
+    /// Checks that this process may write to a file, or create files in a directory. Unknown on these systems.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ pub mod files {
         std::fs::OpenOptions::new().write(true).open(path)
     }
 
-    /// Whether this error means that the symbolic links of a path form a loop. Unknown here, so false.
+    /// Whether this error means that the symbolic links of a path form a loop. Unknown on these systems, so false.
     pub fn is_link_loop(_: &Error) -> bool {
         false
     }
@@ -64,7 +64,7 @@ pub mod files {
 pub mod process {
     use std::process::Command;
 
-    /// The name of this machine. Unknown here.
+    /// Returns the name of this machine. Unknown on these systems.
     pub fn host() -> Option<String> {
         None
     }
@@ -74,15 +74,15 @@ pub mod process {
         std::process::abort()
     }
 
-    /// Whether a process with this number exists. Unknown here, so true.
+    /// Whether a process with this number exists. Unknown on these systems, so true.
     pub fn exists(_: u32) -> bool {
         true
     }
 
-    /// Keeps Ctrl-C from reaching the process that `command` starts. Impossible here.
+    /// Keeps Ctrl-C from reaching the process that `command` starts. Impossible on these systems.
     pub fn in_own_group(_: &mut Command) {}
 
-    /// Restarts this program with more environment variables. Impossible here.
+    /// Restarts this program with more environment variables. Impossible on these systems.
     pub fn restart(_: Vec<(&'static str, &'static str)>) {}
 }
 
@@ -99,7 +99,7 @@ pub mod signals {
         ctrlc::set_handler(move || stop(2)).map_err(io::Error::other)
     }
 
-    /// Does nothing: this system has no such signal.
+    /// Does nothing: these systems have no signal that suspends a process.
     ///
     /// # Errors
     ///
@@ -108,12 +108,12 @@ pub mod signals {
         Ok(())
     }
 
-    /// Returns zero: this system has no such signal.
+    /// Returns zero: these systems have no signal that suspends a process.
     pub fn stopped() -> std::time::Duration {
         std::time::Duration::ZERO
     }
 
-    /// Does nothing: this system has no such signal.
+    /// Does nothing: these systems have no signal for a write beyond the file size limit.
     pub fn large_files_are_errors() {}
 }
 
@@ -164,7 +164,7 @@ pub mod terminal {
         }
     }
 
-    /// Whether standard input is a terminal that is gone. Unknown here, so false.
+    /// Whether standard input is a terminal that is gone. Unknown on these systems, so false.
     pub fn is_gone() -> bool {
         false
     }
@@ -174,30 +174,30 @@ pub mod terminal {
         std::env::var_os("TERM").is_some_and(|term| term == "dumb")
     }
 
-    /// Whether another process owns the terminal. Unknown here, so false.
+    /// Whether another process owns the terminal. Unknown on these systems, so false.
     pub fn is_in_background() -> bool {
         false
     }
 
-    /// Whether the terminal delivers keys at once.
+    /// Whether the terminal is in raw mode, in which it delivers keys at once.
     pub fn is_raw() -> bool {
         is_raw_mode_enabled().unwrap_or(false)
     }
 
-    /// Number of columns of the terminal, if known.
+    /// Returns the number of columns of the terminal, if known.
     pub fn columns() -> Option<usize> {
         size().ok().map(|(columns, _)| columns.into())
     }
 
-    /// Number of columns of the terminal of standard output; `None` if it is not a terminal.
+    /// Returns the number of columns of the terminal on standard output; `None` if standard output is not a terminal.
     pub fn output_columns() -> Option<usize> {
         let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
         columns().filter(|_| is_terminal)
     }
 
-    /// Does nothing: Ctrl-C is a key here.
+    /// Does nothing: Ctrl-C is a key on these systems.
     pub fn enable_interrupt() {}
 
-    /// Does nothing: impossible here.
+    /// Does nothing: impossible on these systems.
     pub fn suspend() {}
 }

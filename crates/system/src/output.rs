@@ -1,4 +1,4 @@
-//! Standard output and standard error, written by a separate thread. A reader that stops reading, such as a pager,
+//! Writes to standard output and standard error, on a separate thread. A reader that stops reading, such as a pager,
 //! blocks the writer, but does not keep the program from ending.
 
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time that a reader has once the program is ending.
+/// The time that a reader has to read output once the program is ending.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// Time between two checks of whether the program is ending.
 const TICK: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! Panics of other crates as errors.
+//! Catches panics of other crates and returns them as errors.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -9,9 +9,9 @@ thread_local! {
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `call` and returns its panic as an error. A panic on this thread prints nothing.
+/// Runs `call` and returns its panic as an error. During the call, a panic on this thread prints nothing.
 ///
-/// After a panic, the caller must not use data that `call` changes, unless it is valid anyway.
+/// After a panic, the caller must not use data that `call` changes, unless the data are valid anyway.
 ///
 /// # Errors
 ///

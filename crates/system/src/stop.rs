@@ -1,4 +1,4 @@
-//! The request to this process to end.
+//! The user's request that this process end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

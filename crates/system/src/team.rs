@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-/// Environment variables with the number of started processes, of Open MPI, MPICH and Slurm's `srun`. Slurm does not
-/// set the last one for a script of `sbatch`.
+/// The environment variables in which Open MPI, MPICH and Slurm's `srun` give the number of started processes. Slurm
+/// does not set the last one for an `sbatch` script.
 const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
 /// Environment variables with the index of this process on its machine.
 const LOCAL_RANKS: [&str; 3] = [
@@ -20,7 +20,7 @@ pub fn started() -> usize {
     SIZES.into_iter().find_map(number).unwrap_or(1)
 }
 
-/// Returns the index of this process on its machine, if there are several processes.
+/// Returns the index of this process on its machine, if the program that started the processes gives one.
 pub fn local_rank() -> Option<usize> {
     LOCAL_RANKS.into_iter().find_map(number)
 }
@@ -42,7 +42,8 @@ pub struct Team {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Team {}
 
-/// The connection to the team. When the leader drops it, the others learn that the leader has ended.
+/// The connection to the team. When the leader drops it, the others learn that the leader has ended. If a panic drops
+/// it in any process, all processes end.
 pub struct Membership {
     team: Team,
     #[cfg(feature = "mpi")]
@@ -61,7 +62,7 @@ impl fmt::Display for NotJoined {
 
 impl std::error::Error for NotJoined {}
 
-/// Joins the processes that were started together; `None` if this is the only one. Call it once.
+/// Joins the processes that were started together. Returns `None` if this is the only process. Call this function once.
 ///
 /// # Errors
 ///
@@ -207,7 +208,7 @@ impl Team {
         self.broadcast(&mut message);
     }
 
-    /// Receives the next message of the leader; `None` if the leader has ended.
+    /// Receives the next message from the leader; `None` if the leader has ended.
     pub fn receive(&self) -> Option<Vec<u8>> {
         let mut length = 0u64;
         self.broadcast(std::slice::from_mut(&mut length));
@@ -231,7 +232,7 @@ impl Team {
         }
     }
 
-    /// Replaces `values` with their sum over all processes, identical to the bit in all of them.
+    /// Replaces `values` with their sum over all processes, bit-identical in all processes.
     pub fn sum(&self, values: &mut [f32]) {
         use mpi::collective::SystemOperation;
         use mpi::traits::CommunicatorCollectives;

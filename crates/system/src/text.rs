@@ -1,11 +1,11 @@
-//! Untrusted text, made safe for a terminal.
+//! Makes untrusted text safe for a terminal, and formats numbers in text.
 
 use std::borrow::Cow;
 use std::fmt::Display;
 
 /// Escapes control characters of `text`, except for line breaks and tabs. Otherwise, text could set the title, move
-/// the cursor or type for the user. Characters that reverse the direction of text or break lines are escaped too,
-/// because they can disguise text.
+/// the cursor or type for the user. Characters that embed, override or isolate a text direction, and Unicode's line and
+/// paragraph separators, are escaped too, because they can disguise text.
 pub fn harmless(text: &str) -> Cow<'_, str> {
     let is_harmful = |c: char| match c {
         '\n' | '\t' => false,
@@ -25,7 +25,7 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Formats a number of things, such as `1 step`, `2 steps` or `3 batches`.
+/// Formats a number with its noun, such as `1 step`, `2 steps` or `3 batches`.
 pub fn counted(count: impl Display, one: &str) -> String {
     let count = count.to_string();
     let several = match one.strip_suffix('y') {
@@ -37,7 +37,7 @@ pub fn counted(count: impl Display, one: &str) -> String {
     format!("{count} {several}")
 }
 
-/// Returns `text` with very long numbers in a short form: `1e308` in place of a 1 with 308 zeros.
+/// Returns `text` with very long numbers in a short form: `1e308` instead of a 1 with 308 zeros.
 pub fn short_numbers(text: &str) -> String {
     let is_of_number = |c: char| c.is_ascii_digit() || c == '.';
     let mut short = String::with_capacity(text.len());
@@ -46,7 +46,7 @@ pub fn short_numbers(text: &str) -> String {
         let (before, from) = rest.split_at(start);
         let end = from.find(|c| !is_of_number(c)).unwrap_or(from.len());
         let (number, after) = from.split_at(end);
-        // The full stop of a sentence.
+        // A full stop that ends the sentence is not part of the number.
         let digits = number.trim_end_matches('.');
         let is_name = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || "_/.".contains(c));
         let is_alone =

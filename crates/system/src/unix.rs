@@ -1,4 +1,4 @@
-//! Unix.
+//! Functions for Unix.
 
 /// Files.
 pub mod files {
@@ -12,7 +12,7 @@ pub mod files {
         (a.dev(), a.ino()) == (b.dev(), b.ino())
     }
 
-    /// The time of the last change of a file or its metadata. No program can set this time.
+    /// Returns the time of the last change of a file or its metadata. No program can set this time.
     pub fn changed(file: &Metadata) -> Option<(i64, i64)> {
         Some((file.ctime(), file.ctime_nsec()))
     }
@@ -42,7 +42,7 @@ pub mod files {
         std::fs::rename(new, old)
     }
 
-    /// Checks that this process may write a file, or into a directory.
+    /// Checks that this process may write to a file, or create files in a directory.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ pub mod process {
 
     use rustix::process::{Pid, Signal, getpid, kill_process, test_kill_process};
 
-    /// The name of this machine.
+    /// Returns the name of this machine.
     pub fn host() -> Option<String> {
         let host = rustix::system::uname();
         Some(host.nodename().to_string_lossy().into_owned())
@@ -175,7 +175,7 @@ pub mod signals {
     ///
     /// # Errors
     ///
-    /// Returns an error if the signal cannot be caught.
+    /// Returns an error if the signals cannot be caught.
     pub fn on_suspension(mut suspended: impl FnMut(bool) + Send + 'static) -> io::Result<()> {
         measure_stops()?;
         let mut signals = Signals::new(heard(&[SIGTSTP, SIGQUIT, SIGCONT]))?;
@@ -208,7 +208,7 @@ pub mod signals {
     /// Nanoseconds for which the process was stopped.
     static STOPPED: AtomicU64 = AtomicU64::new(0);
 
-    /// Whether a SIGCONT arrived whose stop is not in `STOPPED` yet.
+    /// Whether a SIGCONT arrived, and `STOPPED` does not yet include the stop that it ended.
     static CONTINUED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
     /// Returns the time for which SIGTSTP or SIGSTOP stopped the process, since the call of [`on_suspension`].
@@ -227,7 +227,7 @@ pub mod signals {
     }
 
     /// Starts a thread that measures stops. In a stopped process, a thread sleeps longer than it asked for. On a busy
-    /// machine it does too, but without a SIGCONT.
+    /// machine, it does so too, but then no SIGCONT arrives.
     fn measure_stops() -> io::Result<()> {
         const TICK: Duration = Duration::from_millis(50);
         let continued = CONTINUED.get_or_init(Arc::default).clone();
@@ -292,8 +292,8 @@ pub mod terminal {
 
     use crate::terminal::Key;
 
-    /// Waits for keys. It reads the few keys itself, because crossterm 0.29 waits forever if the terminal closes
-    /// meanwhile, and misses keys that arrive together with a new size.
+    /// Waits for keys. Reads the few keys without crossterm, because crossterm 0.29 waits forever if the terminal
+    /// closes during the wait. crossterm also misses keys that arrive together with a new size.
     pub struct Keys {
         poll: Poll,
         events: Events,
@@ -316,7 +316,7 @@ pub mod terminal {
             })
         }
 
-        /// Returns the keys that arrive within this time; none if they are no longer `wanted` then.
+        /// Waits up to this time for keys, and returns them. Returns no keys if `wanted` then returns false.
         ///
         /// # Errors
         ///
@@ -381,19 +381,21 @@ pub mod terminal {
         tcgetpgrp(io::stdin()).is_ok_and(|group| group != getpgrp())
     }
 
-    /// Whether the terminal delivers keys at once. A shell turns this off when the process stops.
+    /// Whether the terminal is in raw mode, in which it delivers keys at once. A shell ends this mode when the process
+    /// stops.
     pub fn is_raw() -> bool {
         let mode = tcgetattr(io::stdin());
         mode.is_ok_and(|mode| !mode.local_modes.contains(LocalModes::ICANON))
     }
 
-    /// Number of columns of the terminal of standard error, if known.
+    /// Returns the number of columns of the terminal on standard error, if known.
     pub fn columns() -> Option<usize> {
         let size = tcgetwinsize(io::stderr()).ok()?;
         (size.ws_col > 1).then_some(size.ws_col.into())
     }
 
-    /// Number of columns of the terminal of standard output; `None` if it is not a terminal, or the number is unknown.
+    /// Returns the number of columns of the terminal on standard output; `None` if standard output is not a terminal,
+    /// or if the number is unknown.
     pub fn output_columns() -> Option<usize> {
         let size = tcgetwinsize(io::stdout()).ok()?;
         (size.ws_col > 1).then_some(size.ws_col.into())

@@ -7,14 +7,14 @@ use residual_zoo_fuzz::{TARGETS, Target};
 
 use crate::root;
 
-/// Minimum number of corrupted inputs per kind of file.
+/// The minimum number of corrupted inputs per kind of file.
 pub const LEAST: usize = 10_000;
 
 /// SplitMix64: draws the same numbers in every run of a test.
 pub struct Numbers(pub u64);
 
 impl Numbers {
-    /// Draws a number below `end`; 0 if `end` is 0.
+    /// Draws a number below `end`, or returns 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -48,7 +48,7 @@ pub const EXTREMES: [&str; 16] = [
     "\"\"",
 ];
 
-/// Returns the target called `name`, and valid files for it, by name.
+/// Returns the fuzz target called `name`, and valid files for it, by file name.
 pub fn target(name: &str) -> (Target, Vec<(String, Vec<u8>)>) {
     let target = TARGETS.iter().find(|(known, _)| *known == name).unwrap().1;
     let folder = root().join("fuzz/corpus");
@@ -58,7 +58,8 @@ pub fn target(name: &str) -> (Target, Vec<(String, Vec<u8>)>) {
     let read = |path: &PathBuf| {
         let file = path.file_name().unwrap().to_str().unwrap();
         let content = match name {
-            // Weights differ between processors in their last bits, so their hashes differ too.
+            // Weights differ between processors in their last bits, so their hashes differ too. The manifest
+            // therefore comes from a checkpoint that this machine writes.
             "manifest" => residual_zoo_fuzz::good_checkpoint()[file].clone(),
             _ => fs::read(path).unwrap(),
         };
@@ -76,7 +77,7 @@ pub fn cuts(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 /// Flips one bit of `good`: every bit in turn, or about 2,000 evenly spaced bits.
 pub fn flips(good: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> {
     let bits = good.len() * 8;
-    // Odd, so that all eight bits of a byte have their turn.
+    // An odd step visits all eight bit positions of a byte.
     let step = (bits / 2000) | 1;
     (0..bits).step_by(step).map(|bit| {
         let mut bad = good.to_vec();
@@ -85,8 +86,8 @@ pub fn flips(good: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> {
     })
 }
 
-/// Changes a piece of `good`: it is removed, repeated, set to 0x00 or 0xff, or followed by a huge number or by control
-/// characters.
+/// Changes a piece of `good`: removes it, repeats it, sets it to 0x00 or 0xff, or adds a huge number or control
+/// characters after it.
 pub fn splices(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let step = good.len().div_ceil(40).max(1);
     (0..good.len()).step_by(step).flat_map(move |at| {
@@ -134,7 +135,7 @@ pub fn mutant(good: &[&[u8]], numbers: &mut Numbers) -> Vec<u8> {
             }
             4 => drop(bad.splice(at..at, numbers.of(&EXTREMES).bytes())),
             _ => {
-                // The whole next number.
+                // Replaces the whole next number.
                 let is_part = |byte: &u8| byte.is_ascii_digit() || b".-e".contains(byte);
                 let Some(start) = bad[at..].iter().position(u8::is_ascii_digit) else {
                     continue;
@@ -149,7 +150,7 @@ pub fn mutant(good: &[&[u8]], numbers: &mut Numbers) -> Vec<u8> {
     bad
 }
 
-/// Repeats `unit` `count` times between `before` and `after`.
+/// Returns `before`, `count` copies of `unit`, and `after`.
 pub fn nested(before: &str, unit: &str, count: usize, after: &str) -> Vec<u8> {
     [before, &unit.repeat(count), after].concat().into_bytes()
 }
@@ -266,7 +267,7 @@ pub fn made_to_harm(name: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Returns files of PyTorch before 1.6, which consist of pickles, each with a harmful pickle.
+/// Returns files in the format of PyTorch before 1.6, which consists of pickles. Each file has one harmful pickle.
 fn weights() -> Vec<Vec<u8>> {
     let file = |object: &[u8]| {
         let number = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.".as_slice();
@@ -284,7 +285,7 @@ fn weights() -> Vec<Vec<u8>> {
         let call =
             format!("ctorch._utils\n_rebuild_tensor_v2\n({storage}K\x00{shape}{shape}\u{89}NtR");
         let key = "X\x17\x00\x00\x002.mlp.key_param_tokens__";
-        // U+0089 stands for the byte of False.
+        // U+0089 becomes byte 0x89, the pickle opcode for False.
         let text = format!("}}{key}{call}s.");
         file(&text.chars().map(|c| c as u8).collect::<Vec<_>>())
     };
@@ -485,7 +486,7 @@ fn tensors() -> Vec<Vec<u8>> {
         vec![0; 8],
         vec![0xff; 8],
         vec![0xff; 4096],
-        // The declared header is longer than the file. The second length overflows as well.
+        // The declared header is longer than the file. The second length also overflows.
         [&(1u64 << 40).to_le_bytes()[..], b"{}"].concat(),
         [&(u64::MAX - 7).to_le_bytes()[..], b"{}"].concat(),
         safetensors("{}", 0),

@@ -1,5 +1,4 @@
-//! Shared code of the zoo's tests: small models, cases of the reference, the program as a user runs it, and malicious
-//! files.
+//! Shared code of the zoo's tests: small models, reference cases, the program as a user runs it, and malicious files.
 //!
 //! All functions panic on errors, which fails the test.
 
@@ -28,7 +27,7 @@ pub fn root() -> &'static Path {
 /// Waits until no other thread holds the guard, and returns it.
 ///
 /// Each of Burn's backends has one random generator per process. A test that needs the same random numbers twice holds
-/// the guard while it draws them. All other tests of the process that draw random numbers must hold it too.
+/// the guard while it draws them. All other tests of the process that draw random numbers must hold the guard too.
 pub fn my_turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! The fast and the plain form of every operation, on shapes that no block size divides.
+//! Compares the fast and the plain form of every operation, on shapes that no block size divides.
 
 use burn::backend::Flex;
 use burn::module::{Param, ParamId};
@@ -9,6 +9,7 @@ use residual_zoo::core::ops::attention::{DotAttention, mask_future};
 use residual_zoo::core::ops::batch_norm::{self, Normed};
 use residual_zoo::core::ops::muon::{Hidden, muon};
 use residual_zoo::core::ops::optimizer::{AdamW, adamw, adamw_plain, sum_of_squares};
+use residual_zoo::core::ops::rotary::{self, Pairs};
 use residual_zoo::core::ops::{activation, convolution, embedding, loss, mix, sinkhorn};
 use residual_zoo::core::{Linear, Norm, NormParams, matmul, matmul_f32, product};
 use residual_zoo::core::{Muon, MuonForm};
@@ -21,7 +22,7 @@ use crate::pass::Values;
 pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
     let both = Both { device, tolerance };
     let draw = |shape: [usize; 3]| random::<B, 3>(shape, device);
-    // The last size has more rows than a GPU can have groups of threads along an axis.
+    // The last size has more rows than a GPU can have thread groups along an axis.
     for shape in [[3, 63, 60], [1, 1, 1], [1, 65_537, 3]] {
         let x = || vec![draw(shape)];
         both.agree(
@@ -56,8 +57,8 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
         );
     }
 
-    // Three random numbers can be almost equal. Then x − mean is mostly rounding, and no two forms agree. Eight random
-    // numbers are not that close.
+    // Three random numbers can be almost equal. Then x − mean is mostly rounding error, and no two forms agree. Eight
+    // random numbers are not that close.
     for size in [[189, 60], [1, 60], [65_537, 8], [5, 700]] {
         for params in [
             NormParams::None,
@@ -169,7 +170,7 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
     ] {
         let [batch, heads] = leading;
         for transposed in [false, true] {
-            // The rows of a transposed factor are not side by side.
+            // A transposed factor is not contiguous.
             let of = |x: &Tensor<B, 4>| match transposed {
                 true => x.clone().swap_dims(2, 3),
                 false => x.clone(),
@@ -183,7 +184,7 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
                 [a, b].iter().map(of).collect(),
                 |x| matmul(of(&x[0]), of(&x[1])),
                 |x| {
-                    // Burn's product would be in TF32 on CUDA.
+                    // On CUDA, Burn's own product would be computed in TF32.
                     let a: Tensor<B, 5> = of(&x[0]).unsqueeze_dim(4);
                     let b = of(&x[1]).unsqueeze_dim(2);
                     (a * b).sum_dim(3).squeeze_dim(3)
@@ -205,6 +206,67 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
         );
     }
 
+    // The heads of x are side by side, or x is contiguous.
+    for (pairs, n, rows, apart) in [
+        (Pairs::Halves, 52, 1, false),
+        (Pairs::Halves, 14, 3, true),
+        (Pairs::Neighbours, 52, 3, false),
+        (Pairs::Neighbours, 2, 1, true),
+    ] {
+        let angle = random::<B, 4>([rows, 1, 63, n / 2], device);
+        let (cos, sin) = (angle.clone().cos(), angle.sin());
+        let heads = |x: &[Tensor<B, 4>]| match apart {
+            true => x[0].clone().swap_dims(1, 2) * 1,
+            false => kernels::swap_heads(x[0].clone()).unwrap_or_else(|x| x.swap_dims(1, 2)),
+        };
+        let kernel = kernels::Rotary {
+            neighbours: pairs == Pairs::Neighbours,
+        };
+        both.agree(
+            &format!("rotary positions, {pairs:?}, {n} of 52, {rows} rows of angles"),
+            vec![random::<B, 4>([3, 63, 5, 52], device)],
+            |x| {
+                let angles = (cos.clone(), sin.clone());
+                let turned = kernels::rotary(kernel, heads(x), angles.0, angles.1);
+                turned.unwrap_or_else(|[x, cos, sin]| rotary::plain(pairs, x, cos, sin))
+            },
+            |x| rotary::plain(pairs, heads(x), cos.clone(), sin.clone()),
+        );
+    }
+
+    // J sources as the rows of one tensor, after the weights. The second mixture does not reach the loss, and the first
+    // source has no gradient.
+    for (count, sources, positions) in [
+        (4, 5, [3, 63]),
+        (1, 1, [3, 63]),
+        (3, 2, [1, 1]),
+        (4, 9, [1, 1]),
+    ] {
+        let [batch, time] = positions;
+        type Form<B> = fn(Tensor<B, 4>, &[Tensor<B, 3>]) -> Vec<Tensor<B, 3>>;
+        let of = |form: Form<B>, x: &[Tensor<B, 4>]| {
+            let source = |j| x[1].clone().narrow(0, j, 1).squeeze_dim::<3>(0);
+            let mut all: Vec<_> = (0..sources).map(source).collect();
+            if sources > 1 {
+                all[0] = all[0].clone().detach();
+            }
+            let mut mixtures = form(x[0].clone(), &all);
+            if count > 1 {
+                mixtures[1] = mixtures[1].clone().detach();
+            }
+            Tensor::<B, 3>::cat(mixtures, 2)
+        };
+        both.agree(
+            &format!("{count} mixtures of {sources}, weights of {batch} × {time} positions"),
+            vec![
+                random::<B, 4>([batch, time, count, sources], device),
+                random::<B, 4>([sources, 3, 63, 52], device),
+            ],
+            |x| of(mix::mixtures, x),
+            |x| of(mix::mixtures_plain, x),
+        );
+    }
+
     for (steps, n, eps) in [(1, 3, 0.0), (7, 4, 1e-6), (40, 4, 0.0)] {
         both.agree(
             &format!("{steps} normalisations of matrices of {n} × {n}"),
@@ -214,7 +276,8 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
         );
     }
 
-    // A norm and a product of its parts, with the scale and the matrix as inputs.
+    // Splits each normalised row into parts of `d_in` features, and multiplies each part by one matrix. The norm's
+    // scale and the matrix are inputs, so that their gradients are compared too.
     for (d_in, d_out) in [(12, 7), (60, 3), (5, 18)] {
         let of = |x: &[Tensor<B, 3>]| {
             let mut norm = Norm::layer(NormParams::Scale, 60, 1e-5, device);
@@ -303,13 +366,51 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
             |x| heads.plain(part(x)),
         );
     }
+    // Six query heads, a cap of the size of the scores, and windows within and across blocks of rows.
+    for (kv_heads, cap, window, seen, all) in [
+        (2, None, None, 0, 63),
+        (3, None, None, 7, 63),
+        (6, Some(0.5), None, 0, 63),
+        (1, Some(0.5), Some(5), 3, 63),
+        (6, None, Some(70), 0, 203),
+        (2, None, Some(1), 0, 203),
+        (2, None, Some(64), 202, 203),
+    ] {
+        let heads = DotAttention {
+            cap,
+            window,
+            alibi: window == Some(70),
+            ..DotAttention::new(0.3, all)
+        };
+        let draw = |heads, time| random::<B, 4>([2, heads, time, 20], device);
+        let repeated = |x: &Tensor<B, 4>| {
+            let [batch, _, time, d] = x.dims();
+            let group = 6 / kv_heads;
+            let x: Tensor<B, 5> = x.clone().unsqueeze_dim(2);
+            x.expand([batch, kv_heads, group, time, d])
+                .reshape([batch, 6, time, d])
+        };
+        both.agree(
+            &format!(
+                "{kv_heads} heads of keys, cap {cap:?}, window {window:?}, after {seen} of {all}"
+            ),
+            vec![
+                draw(6, all - seen),
+                draw(kv_heads, all),
+                draw(kv_heads, all),
+            ],
+            |x| heads.forward([x[0].clone(), x[1].clone(), x[2].clone()], None),
+            |x| heads.plain([x[0].clone(), repeated(&x[1]), repeated(&x[2])]),
+        );
+    }
     for (causal, alibi) in [(true, false), (true, true), (false, false)] {
         let heads = DotAttention {
             causal,
             alibi,
             ..DotAttention::new(0.3, 63)
         };
-        // Features of one head side by side, as in GPT-2, or of all heads, as in the RMT.
+        // In memory, the features of one head are adjacent, as in GPT-2, or the heads of one feature are, as in the
+        // RMT.
         for (shape, axes) in [
             ([3, 63, 6, 20], [0, 2, 1, 3]),
             ([3, 63, 20, 6], [0, 3, 1, 2]),
@@ -327,7 +428,7 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
     }
 }
 
-/// Asserts that the two forms of a step of AdamW, and of a sum of squares, agree on `device`.
+/// Asserts that the two forms of an AdamW step agree on `device`, and that the two forms of a sum of squares agree.
 pub fn optimizer_agrees<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
     let both = Both::<B> { device, tolerance };
     let draw = || random::<B, 1>([20_011], device).inner();
@@ -357,7 +458,7 @@ pub fn optimizer_agrees<B: AutodiffBackend>(device: &B::Device, tolerance: f64) 
     both.compare("a sum of squares", fast, plain);
 }
 
-/// Asserts that a step of Muon on `device` equals the step on Flex.
+/// Asserts that a Muon step on `device` agrees with the step on Flex.
 pub fn muon_agrees<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
     let both = Both::<B> { device, tolerance };
     for form in [
@@ -378,7 +479,8 @@ pub fn muon_agrees<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
     }
 }
 
-/// W, b and the squares after a step from the given W, b and gradient.
+/// Takes a Muon step from the given W, b and gradient. Returns the new W and b, and the new squares if the form has
+/// them.
 fn muon_step<B: Backend>(
     settings: &Muon,
     drawn: &[TensorData; 3],
@@ -405,6 +507,8 @@ pub fn dropout_is_a_function_of_its_seed<B: AutodiffBackend>(device: &B::Device,
     };
     let (batch, heads, time) = (3, 2, 63);
     let op = kernels::Attention {
+        cap: None,
+        window: None,
         scale: 0.3,
         causal: true,
         alibi: false,
@@ -472,7 +576,7 @@ fn norm<B: AutodiffBackend>(
     );
 }
 
-/// Θ of TokenFormer (Wang et al. 2024, Table 4), with GELU as φ.
+/// Compares the two forms of TokenFormer's Θ (Wang et al. 2024, Table 4), with GELU as φ.
 fn theta<B: AutodiffBackend>(both: &Both<'_, B>, form: Form, size: [usize; 2]) {
     let eps = 1e-6;
     let op = kernels::Theta {
@@ -490,8 +594,8 @@ fn theta<B: AutodiffBackend>(both: &Both<'_, B>, form: Form, size: [usize; 2]) {
             Form::Softmax => softmax(a, 1) * tau,
         }
     };
-    // With weights of both signs, the gradient of τ is a sum of many numbers that can be almost 0, and is then mostly
-    // rounding.
+    // If the gradients of the results had both signs, the gradient of τ would be a sum that can be almost 0, and would
+    // then be mostly rounding error.
     both.agree_with(
         Tensor::abs,
         &format!("Θ, {form:?}, of {size:?}"),
@@ -508,8 +612,8 @@ fn theta<B: AutodiffBackend>(both: &Both<'_, B>, form: Form, size: [usize; 2]) {
     );
 }
 
-/// Applies f to both halves of the rows of x. In Mesa's software driver for Vulkan, the loops of a thread end after
-/// 65,535 iterations, so Burn's sums over more rows are wrong there.
+/// Applies f to the first and to the second half of x's rows. In Mesa's software driver for Vulkan, the loops of a
+/// thread end after 65,535 iterations, so Burn's sums over more rows are wrong there.
 fn in_halves<B: AutodiffBackend>(
     x: Tensor<B, 2>,
     f: impl Fn(Tensor<B, 2>) -> Tensor<B, 2>,
@@ -547,7 +651,7 @@ impl<B: AutodiffBackend> Both<'_, B> {
         self.agree_with(|weights| weights, name, inputs, fast, plain);
     }
 
-    /// [`agree`](Self::agree), with the gradient of the results computed by `gradient` from random numbers.
+    /// Like [`agree`](Self::agree), but `gradient` computes the gradient of the results from random numbers.
     fn agree_with<const D: usize, const R: usize>(
         &self,
         gradient: impl Fn(Tensor<B, R>) -> Tensor<B, R>,

@@ -1,4 +1,4 @@
-//! A forward and backward pass of a model.
+//! Runs a forward and backward pass of a model.
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
@@ -29,13 +29,13 @@ impl From<TensorData> for Values {
 }
 
 impl Values {
-    /// The largest magnitude, or 0 if there are no values.
+    /// Returns the largest magnitude, or 0 if there are no values.
     pub fn largest(&self) -> f64 {
         self.data.iter().fold(0.0, |m, x| x.abs().max(m))
     }
 
-    /// Returns the maximum of |a − b| / (atol + rtol(b)), where b is the expected value. Values are within the
-    /// tolerance if it is at most 1.
+    /// Returns the maximum of |a − b| / (atol + rtol(b)), where b is the expected value. The values are within the
+    /// tolerance if this maximum is at most 1.
     pub fn error(&self, expected: &Self, atol: f64, rtol: impl Fn(f64) -> f64) -> f64 {
         assert_eq!(self.shape, expected.shape);
         let error = |(a, b): (&f64, &f64)| {
@@ -63,8 +63,8 @@ pub struct Outcome {
 }
 
 /// Runs a forward and backward pass of the model of `config` with weights `tensors`. Parameters that are not trained
-/// may be missing in `tensors`; they keep the value from the config. `inputs` are token ids `[batch, time]` or images
-/// `[batch, channels, height, width]`.
+/// may be missing in `tensors`; such parameters keep their values from the config. `inputs` are token ids
+/// `[batch, time]` or images `[batch, channels, height, width]`.
 pub fn run<B: AutodiffBackend, C: ModelConfig>(
     config: &C,
     vocabulary: impl Into<Vocabulary>,

@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 
 use crate::root;
 
-/// Returns a command of the program `residual-zoo`, which `cargo test` builds.
+/// Returns a command that runs the subcommand `command` of `residual-zoo`, which `cargo test` builds.
 pub fn zoo(command: &str) -> Command {
     let mut program = built("residual-zoo");
     program.arg(command);
     program
 }
 
-/// Returns a command of the program in the directory of `scratch`, outside the repository.
+/// Returns a command that runs the subcommand `command` in the directory of `scratch`, outside the repository.
 pub fn outside(scratch: &Scratch, command: &str) -> Command {
     let mut program = zoo(command);
     program.current_dir(scratch.path(""));
     program
 }
 
-/// Returns a command of a program in `examples/`, which `cargo test` builds.
+/// Returns a command that runs a program in `examples/`, which `cargo test` builds.
 pub fn example(name: &str) -> Command {
     built(&format!("examples/{name}"))
 }
@@ -106,7 +106,7 @@ pub fn ends(child: &mut Child) -> ExitStatus {
     panic!("process {} does not end", child.id())
 }
 
-/// The exit code of a command that `signal`, such as `-TERM`, stopped early.
+/// Returns the exit code of a command that `signal`, such as `-TERM`, stopped early.
 pub fn stopped_by(signal: &str) -> Option<i32> {
     let number = match signal {
         "-HUP" => 1,
@@ -138,7 +138,7 @@ pub fn fails(command: &mut Command, code: i32, says: &[&str]) {
     let output = run(command);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{command:?}\n{said}");
-    // A command may note something before it fails.
+    // A command may print notes before it fails.
     let lines = said.lines().filter(|line| !line.starts_with("note: "));
     let error: String = lines.flat_map(|line| [line, "\n"]).collect();
     assert_eq!(error.lines().count(), 1, "not one line: {error}");

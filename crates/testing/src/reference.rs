@@ -1,4 +1,4 @@
-//! Cases of the reference models, with configs, names and layouts translated to the zoo's.
+//! Reference cases, with configs, names and layouts translated to the zoo's.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,13 @@ pub mod reuse;
 mod streams;
 mod vision;
 
-/// A file of the fixtures, with the zoo's names and layouts.
+/// The content of a fixture file, with the zoo's names and layouts.
 pub struct Case {
     /// The name of the case and of its file.
     pub name: String,
-    /// The reference's name of the architecture.
+    /// The architecture's name in the reference.
     pub arch: String,
-    /// The model's input, and its number of outputs.
+    /// The kind and size of the model's input, and the number of outputs.
     pub vocabulary: Vocabulary,
     /// The config of the model.
     pub config: Zoo,
@@ -41,11 +41,11 @@ pub struct Case {
     pub targets: TensorData,
     /// Logits `[batch, time, vocab]`, or `[batch, 1, classes]`.
     pub logits: TensorData,
-    /// The state before the first loop `[batch, time, width]`, in place of a random one.
+    /// The state before the first loop `[batch, time, width]`, which replaces a random state.
     pub state: Option<TensorData>,
     /// Other results, such as the logits of the model before growing, by their names in the file.
     pub results: BTreeMap<String, TensorData>,
-    /// Entries of the reference's config that do not describe the model, such as its growth.
+    /// Entries of the reference's config that do not describe the model, such as the model's growth.
     pub about: Map<String, Value>,
     /// Mean cross-entropy, in nats.
     pub loss: f64,
@@ -55,7 +55,7 @@ pub struct Case {
     pub gradients: BTreeMap<String, TensorData>,
     /// The running statistics after the pass, by their names in the zoo.
     pub statistics: BTreeMap<String, TensorData>,
-    /// Parameters after the step of an optimizer that `about` describes, by their names in the zoo.
+    /// Parameters after an optimizer step that `about` describes, by their names in the zoo.
     pub stepped: BTreeMap<String, TensorData>,
 }
 
@@ -81,7 +81,7 @@ pub fn read_directory(directory: &Path) -> Result<Vec<Case>, String> {
     paths.iter().map(case).collect()
 }
 
-/// Translates a name and a tensor of the reference to the zoo's. A tensor can become several, or none.
+/// Translates a tensor of the reference, and its name, to the zoo's. One tensor can become several, or none.
 pub type Translate = Box<dyn Fn(&str, TensorData) -> Vec<(String, TensorData)>>;
 
 impl Case {
@@ -322,7 +322,7 @@ fn laurel(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
     )
 }
 
-/// Translates the connection of a case of LAuReL.
+/// Translates the connection of a LAuReL case.
 fn connection(keys: &mut Keys) -> Result<LaurelConfig, String> {
     let weights = [
         ("none", Weights::One),
@@ -358,7 +358,7 @@ fn connection(keys: &mut Keys) -> Result<LaurelConfig, String> {
     })
 }
 
-/// Translates the name of a parameter of a layer that a connection surrounds.
+/// Translates a parameter name inside a layer that a connection surrounds.
 fn inside_layer(name: String) -> String {
     match name.strip_prefix("block.layers.") {
         Some(rest) => {

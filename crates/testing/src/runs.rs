@@ -1,4 +1,4 @@
-//! Small runs as processes, and the comparison of their results.
+//! Trains small models in processes of their own, and compares the results.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -63,7 +63,7 @@ const FOUR_RUNS: &str = r#"(
 /// Returns a command that runs an experiment with four short runs, and writes its reports and runs to `out`.
 pub fn four_runs(scratch: &Scratch) -> Command {
     let file = scratch.path("four.ron");
-    // Another process may be reading it.
+    // Another process may be reading the file.
     if !file.exists() {
         fs::write(&file, FOUR_RUNS).unwrap();
     }
@@ -72,7 +72,7 @@ pub fn four_runs(scratch: &Scratch) -> Command {
     command
 }
 
-/// Number of steps of a run.
+/// The number of training steps in a run.
 pub const STEPS: usize = 24;
 
 /// Writes the config of a run of `model`. Logs, validations, checkpoints and samples happen at different steps.
@@ -81,7 +81,7 @@ pub fn config(scratch: &Scratch, model: &str) -> PathBuf {
     config_on(scratch, model, "Synthetic(tokens: 3000)", sampling)
 }
 
-/// Like [`config`], with Muon, whose state has two parts, and an average of the weights.
+/// Like [`config`], with Muon and an average of the weights. Muon's state has two parts.
 pub fn config_of_muon(scratch: &Scratch, model: &str) -> PathBuf {
     let settings = "sample_every: 5, sample_tokens: 4, ema: (decay: 0.9), \
                     optimizer: Muon(learning_rate: 0.02, form: Nanochat(beta_2: 0.9))";
@@ -173,7 +173,7 @@ pub fn outcome(run: &Path) -> Outcome {
     }
 }
 
-/// Checks that the run in `found` has the expected results, to the bit.
+/// Checks that the run in `found` has exactly the expected results, bit for bit.
 pub fn assert_same(found: &Path, expected: &Outcome, what: &str) {
     let found = outcome(found);
     assert_eq!(found.rows, expected.rows, "{what}");
@@ -186,7 +186,7 @@ pub fn assert_same(found: &Path, expected: &Outcome, what: &str) {
     );
 }
 
-/// Reads the moments of a checkpoint and the step counts, by name.
+/// Reads the moments and the step counts of a checkpoint, by name.
 fn moments(checkpoint: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
     for file in checkpoint::optimizer_files(checkpoint).unwrap() {
@@ -200,11 +200,12 @@ fn moments(checkpoint: &Path) -> BTreeMap<String, Vec<u8>> {
     all
 }
 
-/// Compares two finished runs. Returns the maximum relative difference of a number in the metrics, and the root mean
-/// square of the differences of weights.
+/// Compares two finished runs. Returns the largest relative difference between their metrics, and the root mean square
+/// of the differences between their weights.
 ///
-/// The largest difference of a weight would say little. AdamW moves a weight by up to the learning rate even if its
-/// gradient is only rounding. The rounding depends on the kernels that a GPU backend finds fastest.
+/// The largest difference of a single weight is not informative. AdamW moves a weight by up to the learning rate even
+/// if the weight's gradient is only rounding error. The rounding depends on the kernels that a GPU backend finds
+/// fastest.
 pub fn differences(found: &Path, expected: &Outcome) -> (f64, f64) {
     let found = outcome(found);
     let steps = |outcome: &Outcome| -> Vec<(usize, u64)> {
@@ -253,7 +254,7 @@ pub fn ruin(directory: &Path, parts: usize) {
     manifest::write(&newest, &checkpoint::files(parts, false)).unwrap();
 }
 
-/// Writes a run of `model` that is not trained, and in which no weight has a special value, such as zero.
+/// Writes an untrained run of `model`, in which no weight has a special value, such as zero.
 pub fn untrained(model: &ModelConfig, tokenizer: &Tokenizer, directory: &Path) {
     let (_turn, device) = (my_turn(), Default::default());
     Flex::seed(&device, 1);
@@ -261,7 +262,7 @@ pub fn untrained(model: &ModelConfig, tokenizer: &Tokenizer, directory: &Path) {
     let mut weights = params::export::<Flex, _>(&built.unwrap());
     for (salt, (name, tensor)) in weights.iter_mut().enumerate() {
         let noise = |i: usize| ((i * 7919 + salt * 104_729) as f32).sin();
-        let size = if name.ends_with("alpha") { 0.0 } else { 0.1 };
+        let size = if name == "block.alpha" { 0.0 } else { 0.1 };
         let numbers = tensor.iter::<f32>().enumerate();
         let numbers: Vec<f32> = numbers.map(|(i, x)| x + size * noise(i)).collect();
         *tensor = TensorData::new(numbers, tensor.shape.clone());

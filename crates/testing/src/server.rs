@@ -1,4 +1,4 @@
-//! A server of the program, and a client that can send anything.
+//! A process of `residual-zoo serve`, and a client that can send arbitrary bytes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::program::{ends, signal, zoo};
 
-/// A process of `residual-zoo serve`, which ends when it is dropped.
+/// A process of `residual-zoo serve`. Dropping this value ends the process.
 pub struct Server {
     child: Child,
     /// The port on 127.0.0.1.
@@ -71,7 +71,8 @@ impl Server {
         stream
     }
 
-    /// Returns status, head and body of the answer to `method` `path` with `body` and further `headers`.
+    /// Sends the request `method` `path` with `headers` and `body`. Returns the response's status code, its status line
+    /// and headers, and its body.
     pub fn send(
         &self,
         method: &str,
@@ -99,7 +100,7 @@ impl Server {
         (status, head, answer[end + 4..].to_vec())
     }
 
-    /// Returns the status and the answer to a request for completions.
+    /// Returns the status code and the body of the response to a completion request.
     pub fn ask(&self, body: &Value) -> (u16, Value) {
         let json = "Content-Type: application/json\r\n";
         let (status, _, body) =
@@ -111,14 +112,14 @@ impl Server {
         )
     }
 
-    /// Returns the answer to a valid request for completions.
+    /// Returns the body of the response to a valid completion request.
     pub fn complete(&self, body: &Value) -> Value {
         let (status, answer) = self.ask(body);
         assert_eq!(status, 200, "{body}: {answer}");
         answer
     }
 
-    /// Returns the data of the events that answer a request for completions with `stream`.
+    /// Returns the data of the events that answer a completion request with `stream`.
     pub fn stream(&self, body: &Value) -> Vec<String> {
         let json = "Content-Type: application/json\r\n";
         let (status, head, body) =

@@ -1,4 +1,4 @@
-//! Programs in their own terminals, made by the command `script`.
+//! Runs programs in terminals of their own, which the command `script` makes.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Runs `command` in a terminal of 80 columns and 24 rows. Its exit code goes to `status`.
+    /// Runs `command` in a terminal of 80 columns and 24 rows. Writes the command's exit code to the file `status`.
     pub fn open(command: &Command, status: &Path) -> Self {
         Self::open_as("xterm-256color", command, status)
     }
@@ -29,9 +29,9 @@ impl Terminal {
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         let words = words.map(|word| format!("'{}'", word.to_str().unwrap()));
         let line = words.collect::<Vec<_>>().join(" ");
-        // The inner shell outlives the terminal, to note how the program ended. The outer shell does not outlive it,
-        // so the system tells the program that the terminal is gone. The program inherits only traps that ignore a
-        // signal.
+        // The inner shell outlives the terminal, so that it can write the program's exit code. The outer shell ends
+        // with the terminal, so the system tells the program that the terminal is gone. Programs inherit only ignored
+        // signals, so these traps do not affect the program.
         let status = status.display();
         let line = format!(
             "trap : INT; sh -c \"trap : HUP; trap : INT; stty rows 24 cols 80; {line}; echo \\$? > '{status}'\"; \
@@ -77,11 +77,11 @@ impl Terminal {
         input.flush().unwrap();
     }
 
-    /// Waits for the end. Returns the exit status and the output of the program.
+    /// Waits for the program's end, and returns its exit status and output.
     pub fn end(mut self) -> (ExitStatus, String) {
         let status = wait(|| self.child.try_wait().unwrap());
         let status = status.unwrap_or_else(|| panic!("no end: {}", screen(&self.shown())));
-        // The last output may still be on its way.
+        // The reader may still be receiving the last output.
         wait(|| self.reader.is_finished().then_some(()));
         (status, self.shown())
     }
@@ -94,7 +94,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Waits up to a minute until `done` gives a value, and returns it.
+/// Calls `done` for up to a minute, until it returns a value. Returns this value, or `None` if there is none.
 pub fn wait<T>(mut done: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
@@ -116,7 +116,7 @@ pub fn screen(shown: &str) -> String {
             '\x1b' => {
                 let mut sequence = String::new();
                 while !sequence.ends_with(|c: char| c.is_ascii_alphabetic()) {
-                    // The sequence may be cut off.
+                    // The output may end within a sequence.
                     let Some(c) = chars.next() else { break };
                     sequence.push(c);
                 }

@@ -1,5 +1,6 @@
 //! Small models of every architecture, and compositions of them.
 
+use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::core::{ImageSize, NormPlaces, Rotary};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
@@ -9,21 +10,25 @@ use residual_zoo::ngpt::{NgptConfig, NgptPositions};
 use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
 use residual_zoo::resnet::{BlockKind, ResNetConfig, ShortcutKind, Stem};
 use residual_zoo::rmt::RmtConfig;
-use residual_zoo::runs::parse_ron;
 use residual_zoo::streams::{
-    AttentionResidualConfig, DeepNormConfig, DenseConfig, DepthLstmCellConfig, DepthLstmConfig,
-    DepthLstmForm, FirstCell, GateNorm, HighwayConfig, HyperConfig, InitialMixConfig,
-    IterativeConfig, LayerScaleConfig, MhcConfig, MhcForm, NormPlace, Psi, ReZeroConfig,
-    SelfDependencyConfig, SkipInitConfig, TreeConfig, ValueResidualConfig, ValueResidualForm,
+    AttentionResidualConfig, Compress, DeepNormConfig, DenseConfig, HighwayConfig, HyperConfig,
+    LayerScaleConfig, LimeConfig, MhcConfig, MhcForm, PrePost, SiameseConfig, SkipsConfig,
+    ValueResidualConfig, ValueSharedConfig,
 };
 use residual_zoo::tokenformer::{Position, TokenFormerConfig};
 use residual_zoo::vit::{Patches, Pool};
-use residual_zoo::{ConnectionConfig, ModelConfig as Zoo};
+
+mod connections;
+mod streams;
+
+pub use connections::connections;
+use connections::*;
+pub use streams::streams;
 
 /// The width of the stream in all models.
 pub const WIDTH: usize = 48;
 
-/// A GPT-2 with two layers.
+/// Makes a GPT-2 with two layers.
 pub fn gpt2() -> Zoo {
     Zoo::of(Gpt2Config {
         n_layer: 2,
@@ -34,10 +39,14 @@ pub fn gpt2() -> Zoo {
     })
 }
 
-/// A modern decoder with two layers, and three query heads for each key head.
+/// Makes a modern decoder with two layers, and three query heads for each key-value head.
 pub fn llama() -> Zoo {
+    llama_of(2)
+}
+
+fn llama_of(n_layer: usize) -> Zoo {
     Zoo::of(LlamaConfig {
-        n_layer: 2,
+        n_layer,
         n_head: 6,
         n_kv_head: Some(2),
         width: WIDTH,
@@ -47,7 +56,7 @@ pub fn llama() -> Zoo {
     })
 }
 
-/// A modern decoder with windows, caps, Canon layers and gates.
+/// Makes a modern decoder with windows, caps, Canon layers and gates.
 fn llama_with_options() -> Zoo {
     Zoo::of(LlamaConfig {
         n_layer: 2,
@@ -71,7 +80,7 @@ fn llama_with_options() -> Zoo {
     })
 }
 
-/// An nGPT with two layers.
+/// Makes an nGPT with two layers.
 pub fn ngpt() -> Zoo {
     Zoo::of(small_ngpt())
 }
@@ -87,7 +96,7 @@ fn small_ngpt() -> NgptConfig {
     }
 }
 
-/// An nGPT with the positions of the published code.
+/// Makes an nGPT with the positions of the published code.
 fn ngpt_as_code() -> Zoo {
     Zoo::of(NgptConfig {
         positions: NgptPositions::Code,
@@ -95,7 +104,7 @@ fn ngpt_as_code() -> Zoo {
     })
 }
 
-/// An RMT with two layers.
+/// Makes an RMT with two layers.
 pub fn rmt() -> Zoo {
     Zoo::of(RmtConfig {
         n_layer: 2,
@@ -108,7 +117,7 @@ pub fn rmt() -> Zoo {
     })
 }
 
-/// A TokenFormer with two layers.
+/// Makes a TokenFormer with two layers.
 pub fn tokenformer() -> Zoo {
     Zoo::of(TokenFormerConfig {
         n_layer: 2,
@@ -146,7 +155,7 @@ fn alibi() -> Zoo {
     )
 }
 
-/// Makes a recurrence over blocks of `block` positions, with a trained α.
+/// Configures a recurrence over blocks of `block` positions, with a trained α.
 pub fn recurrence(block: usize, form: Form) -> RecurrentConfig {
     RecurrentConfig {
         block,
@@ -155,7 +164,7 @@ pub fn recurrence(block: usize, form: Form) -> RecurrentConfig {
     }
 }
 
-/// A modern decoder with four layers, as Huginn uses them.
+/// Makes a modern decoder with four layers that loops like Huginn.
 pub fn huginn() -> Zoo {
     let of = LlamaConfig {
         n_layer: 4,
@@ -178,7 +187,7 @@ pub fn huginn() -> Zoo {
     })
 }
 
-/// A GPT-2 with `n_layer` layers.
+/// Makes a GPT-2 with `n_layer` layers.
 fn gpt2_of(n_layer: usize) -> Zoo {
     Zoo::of(Gpt2Config {
         n_layer,
@@ -189,12 +198,12 @@ fn gpt2_of(n_layer: usize) -> Zoo {
     })
 }
 
-/// A loop over all layers but the first `prelude` ones.
+/// Configures a depth loop over all layers after the first `prelude` layers.
 fn after(prelude: usize, loops: LoopsConfig) -> LoopsConfig {
     LoopsConfig { prelude, ..loops }
 }
 
-/// A model of each architecture, with its name.
+/// Makes a model of each architecture, with its name.
 pub fn architectures() -> Vec<(&'static str, Zoo)> {
     vec![
         ("GPT-2", gpt2()),
@@ -209,249 +218,12 @@ pub fn architectures() -> Vec<(&'static str, Zoo)> {
     ]
 }
 
-/// A GPT-2 with each connection except LAuReL: in each of the forms below, or as `Name()` around sublayers.
-pub fn connections() -> Vec<(&'static str, Zoo)> {
-    let lstm = |form, gate_norm, first_cell| DepthLstmConfig {
-        form,
-        gate_norm,
-        first_cell,
-        d_ff: Some(52),
-        ..DepthLstmConfig::default()
-    };
-    let code_lstm = lstm(DepthLstmForm::Code, GateNorm::Joint, FirstCell::Zero);
-    let paper_lstm = lstm(DepthLstmForm::Paper, GateNorm::Each, FirstCell::Embedding);
-    let sublayers: Vec<(_, ConnectionConfig)> = vec![
-        ("ReZero", ReZeroConfig::default().into()),
-        ("ReZero with one a for a layer", shared_rezero().into()),
-        ("x0 mix of sublayers", InitialMixConfig::default().into()),
-        ("SDU", SelfDependencyConfig::default().into()),
-        ("SDU, pre-norm", pre_norm_sdu().into()),
-        ("depth-wise LSTM", paper_lstm.into()),
-        ("depth-wise LSTM, code", code_lstm.into()),
-        ("tree of sublayers", tree().into()),
-        ("DenseFormer of sublayers", dense(2, 3).into()),
-        ("hyper", hyper(3, true).into()),
-        ("static hyper", hyper(2, false).into()),
-        ("mHC", mhc(MhcForm::Paper).into()),
-        ("mHC, code", mhc(MhcForm::Code).into()),
-        (
-            "attention residual",
-            AttentionResidualConfig::default().into(),
-        ),
-        ("block attention residual", attention_residual(3).into()),
-        ("value residual", ValueResidualConfig::default().into()),
-        ("value residual, identity", identity().into()),
-    ];
-    let layers: Vec<(_, ConnectionConfig)> = vec![
-        ("x0 mix", InitialMixConfig::default().into()),
-        ("tree", tree().into()),
-        ("iterative aggregation", iterative().into()),
-        ("DenseFormer", DenseConfig::default().into()),
-    ];
-    let is = |name: &str, config| serde_json::to_value(config).unwrap().get(name).is_some();
-    let others = ConnectionConfig::NAMES.iter().map(|(name, _)| *name);
-    let others = others.filter(|name| {
-        let mut listed = sublayers.iter().chain(&layers);
-        *name != "Laurel" && !listed.any(|(_, config)| is(name, config))
-    });
-    let default = |name: &str| parse_ron(&format!("{name}()"), name.as_ref()).unwrap();
-    let others: Vec<_> = others.map(|name| (name, default(name))).collect();
-    let sublayers = sublayers
-        .into_iter()
-        .chain(others)
-        .map(|(name, connection)| (name, gpt2().per_sublayer(connection)));
-    let layers = layers
-        .into_iter()
-        .map(|(name, connection)| (name, gpt2().per_layer(connection)));
-    sublayers.chain(layers).collect()
-}
-
-fn shared_rezero() -> ReZeroConfig {
-    ReZeroConfig {
-        per_layer: true,
-        ..ReZeroConfig::default()
-    }
-}
-
-fn pre_norm_sdu() -> SelfDependencyConfig {
-    SelfDependencyConfig {
-        norm: NormPlace::Pre,
-        psi: Psi::Sigmoid,
-        bias: false,
-        ..SelfDependencyConfig::default()
-    }
-}
-
-fn tree() -> TreeConfig {
-    TreeConfig {
-        d_ff: Some(10),
-        ..TreeConfig::default()
-    }
-}
-
-fn iterative() -> IterativeConfig {
-    IterativeConfig {
-        d_ff: Some(10),
-        bias: false,
-        ..IterativeConfig::default()
-    }
-}
-
-fn dense(dilation: usize, period: usize) -> DenseConfig {
-    DenseConfig { dilation, period }
-}
-
-fn hyper(n: usize, dynamic: bool) -> HyperConfig {
-    HyperConfig {
-        n,
-        dynamic,
-        ..HyperConfig::default()
-    }
-}
-
-fn mhc(form: MhcForm) -> MhcConfig {
-    MhcConfig {
-        form,
-        n: 3,
-        sinkhorn: 4,
-        ..MhcConfig::default()
-    }
-}
-
-fn attention_residual(block: usize) -> AttentionResidualConfig {
-    AttentionResidualConfig {
-        block,
-        ..AttentionResidualConfig::default()
-    }
-}
-
-fn identity() -> ValueResidualConfig {
-    ValueResidualConfig {
-        form: ValueResidualForm::Identity,
-    }
-}
-
-/// Compositions of the connections of `residual_zoo::streams` with the other ideas, with their descriptions.
-pub fn streams() -> Vec<(&'static str, Zoo)> {
-    let paper = |block| recurrence(block, Form::Paper);
-    let code = |block| recurrence(block, Form::Code);
-    vec![
-        ("hyper around RMT", rmt().per_sublayer(hyper(3, true))),
-        ("hyper around RMT layers", rmt().per_layer(hyper(2, true))),
-        (
-            "mHC around TokenFormer",
-            tokenformer().per_sublayer(mhc(MhcForm::Paper)),
-        ),
-        (
-            "mHC around RMT and GPT-2 in turn",
-            in_turn([rmt(), gpt2()]).per_sublayer(mhc(MhcForm::Code)),
-        ),
-        (
-            "attention residual in a recurrence",
-            gpt2()
-                .per_sublayer(attention_residual(1))
-                .recurrent(paper(8)),
-        ),
-        (
-            "attention residual around RMT and TokenFormer in turn",
-            in_turn([rmt(), tokenformer()]).per_sublayer(attention_residual(2)),
-        ),
-        (
-            "hyper in a recurrence",
-            rmt().per_sublayer(hyper(2, true)).recurrent(code(9)),
-        ),
-        (
-            "mHC in a recurrence of rotary TokenFormers",
-            rotary()
-                .per_sublayer(mhc(MhcForm::Code))
-                .recurrent(paper(12)),
-        ),
-        ("DenseFormer of RMT layers", rmt().per_layer(dense(1, 1))),
-        (
-            "DenseFormer of TokenFormer sublayers",
-            tokenformer().per_sublayer(dense(2, 1)),
-        ),
-        (
-            "DenseFormer in a recurrence",
-            gpt2().per_layer(dense(1, 1)).recurrent(paper(7)),
-        ),
-        ("value residual in RMT", alibi().per_sublayer(identity())),
-        (
-            "value residual in TokenFormer",
-            rotary().per_sublayer(ValueResidualConfig::default()),
-        ),
-        (
-            "DeepNorm around RMT",
-            rmt().per_sublayer(DeepNormConfig::default()),
-        ),
-        (
-            "DeepNorm in a recurrence of TokenFormers",
-            tokenformer()
-                .per_sublayer(DeepNormConfig::default())
-                .recurrent(code(10)),
-        ),
-        (
-            "ReZero around RMT with ALiBi",
-            alibi().per_sublayer(shared_rezero()),
-        ),
-        (
-            "ReZero around TokenFormer and GPT-2 in turn",
-            in_turn([tokenformer(), gpt2()]).per_sublayer(shared_rezero()),
-        ),
-        (
-            "SDU around RMT",
-            rmt().per_sublayer(SelfDependencyConfig::default()),
-        ),
-        (
-            "highway around TokenFormer layers",
-            tokenformer().per_layer(HighwayConfig::default()),
-        ),
-        ("tree of RMT layers", rmt().per_layer(tree())),
-        (
-            "iterative aggregation of RMT and GPT-2 layers in turn",
-            in_turn([rmt(), gpt2()]).per_layer(iterative()),
-        ),
-        (
-            "iterative aggregation in a recurrence",
-            gpt2().per_sublayer(iterative()).recurrent(paper(11)),
-        ),
-        (
-            "depth-wise LSTM with RMT's attention",
-            rmt().per_sublayer(DepthLstmConfig::default()),
-        ),
-        (
-            "depth-wise LSTM with TokenFormer's attention in a recurrence",
-            tokenformer()
-                .per_sublayer(DepthLstmConfig::default())
-                .recurrent(paper(8)),
-        ),
-        (
-            "LSTM cell around RMT layers",
-            rmt().per_layer(DepthLstmCellConfig::default()),
-        ),
-        (
-            "x0 mix of RMT and TokenFormer in turn",
-            in_turn([rmt(), tokenformer()]).per_layer(InitialMixConfig::default()),
-        ),
-        (
-            "LayerScale around RMT layers",
-            rmt().per_layer(LayerScaleConfig::default()),
-        ),
-        (
-            "SkipInit in a recurrence",
-            rmt()
-                .per_sublayer(SkipInitConfig::default())
-                .recurrent(code(8)),
-        ),
-    ]
-}
-
-/// A model with the layers of several models in turn.
+/// Makes a model whose layers come from `models` in turn.
 pub fn in_turn<const N: usize>(models: [Zoo; N]) -> Zoo {
     Zoo::in_turn(models.map(|model| model.layers).concat())
 }
 
-/// Compositions of architectures, LAuReL and recurrences, with their descriptions.
+/// Makes compositions of architectures, LAuReL and recurrences, with their descriptions.
 pub fn compositions() -> Vec<(&'static str, Zoo)> {
     let per_dimension = LaurelConfig {
         weights: Weights::Sigmoid,
@@ -520,7 +292,7 @@ pub fn compositions() -> Vec<(&'static str, Zoo)> {
     ]
 }
 
-/// Depth loops over the layers of several architectures, with and without connections, with their descriptions.
+/// Makes depth loops over the layers of several architectures, with and without connections, with their descriptions.
 pub fn loops() -> Vec<(&'static str, Zoo)> {
     vec![
         ("Huginn", huginn()),
@@ -565,23 +337,60 @@ pub fn loops() -> Vec<(&'static str, Zoo)> {
                 .looped(after(1, LoopsConfig::looped(2))),
         ),
         (
+            "SiameseNorm in a loop",
+            gpt2_of(3)
+                .per_sublayer(SiameseConfig::default())
+                .looped(after(1, LoopsConfig::looped(2))),
+        ),
+        (
+            "delta over positions in a loop",
+            gpt2_of(3)
+                .per_sublayer(delta(Compress::Time))
+                .looped(after(1, LoopsConfig::looped(2))),
+        ),
+        (
+            "MUDD in a loop",
+            gpt2_of(4)
+                .per_sublayer(mudd("qkvr", None))
+                .looped(after(1, LoopsConfig::looped(2))),
+        ),
+        (
+            "HybridNorm in a loop over each layer by itself",
+            gpt2().per_sublayer(hybrid_star()).looped(LoopsConfig {
+                order: LoopOrder::Repeat,
+                ..LoopsConfig::default()
+            }),
+        ),
+        (
             "mHC in a loop over each layer by itself",
             gpt2().per_sublayer(mhc(MhcForm::Code)).looped(LoopsConfig {
                 order: LoopOrder::Repeat,
                 ..LoopsConfig::default()
             }),
         ),
+        (
+            "mHC-lite in a loop",
+            gpt2_of(3)
+                .per_sublayer(shifts())
+                .looped(after(1, LoopsConfig::looped(2))),
+        ),
+        (
+            "U-net skips in a loop",
+            gpt2_of(4)
+                .per_layer(SkipsConfig::default())
+                .looped(after(2, LoopsConfig::looped(2))),
+        ),
     ]
 }
 
-/// The size of images for [`vision`].
+/// The size of the images that the models of [`vision`] read.
 pub const IMAGE: ImageSize = ImageSize {
     channels: 3,
     height: 6,
     width: 10,
 };
 
-/// Models of images, with their descriptions.
+/// Makes image models, with their descriptions.
 pub fn vision() -> Vec<(&'static str, Zoo)> {
     let patches = Patches {
         size: 2,
@@ -617,6 +426,26 @@ pub fn vision() -> Vec<(&'static str, Zoo)> {
         (
             "value residuals in a ViT",
             on(gpt2().per_sublayer(ValueResidualConfig::default())),
+        ),
+        (
+            "SiameseNorm in a ViT",
+            on(gpt2().per_sublayer(SiameseConfig::default())),
+        ),
+        (
+            "MUDD in a ViT",
+            on(gpt2().per_sublayer(mudd("qkvr", Some(PrePost::Code)))),
+        ),
+        (
+            "HybridNorm in a ViT",
+            on(gpt2().per_sublayer(hybrid_star())),
+        ),
+        (
+            "shared values in a ViT",
+            on(gpt2().per_sublayer(ValueSharedConfig::default())),
+        ),
+        (
+            "LIMe in a TokenFormer on images",
+            on(tokenformer().per_sublayer(LimeConfig::default())),
         ),
         (
             "a ViT of alternating layers",
@@ -655,10 +484,22 @@ pub fn vision() -> Vec<(&'static str, Zoo)> {
             "LayerScale in a ResNet",
             resnet(BlockKind::Basic).per_sublayer(LayerScaleConfig::default()),
         ),
+        (
+            "frac in a ResNet",
+            resnet(BlockKind::Basic).per_sublayer(frac(2)),
+        ),
+        (
+            "KromHC in a ResNet",
+            resnet(BlockKind::Basic).per_sublayer(krom()),
+        ),
+        (
+            "U-net skips and backout in a ViT",
+            on(gpt2_of(4).per_layer(skips())),
+        ),
     ]
 }
 
-/// A small ResNet of these blocks. Its norms use running statistics in every pass.
+/// Makes a small ResNet with blocks of this kind. Its norms use running statistics in every pass.
 pub fn resnet(block: BlockKind) -> Zoo {
     Zoo::of(ResNetConfig {
         block,

@@ -4,11 +4,11 @@ use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::ops::attention::{DotAttention, KvCache, merge_heads, split_heads};
-use residual_zoo_core::{Branch, Frame, Norm, Rotary, Seen};
+use residual_zoo_core::{Branch, Change, Frame, Heads, Norm, QkvInput, Rotary, Seen};
 
 use crate::{Pattention, TokenFormerConfig};
 
-/// MHA(LN(X)) (eqs. 8-10), `n_head` heads of width `width / n_head`.
+/// MHA(LN(X)) (eqs. 8-10), with `n_head` heads of width `width / n_head`.
 #[derive(Module, Debug)]
 pub struct Attention<B: Backend> {
     norm: Norm<B>,
@@ -46,10 +46,16 @@ impl<B: Backend> Attention<B> {
     }
 
     /// Computes Q, K, V (eq. 8), `[batch, heads, time, d]` each, for tokens that follow the positions `seen`.
-    fn qkv(&self, x: Tensor<B, 3>, seen: &Seen) -> [Tensor<B, 4>; 3] {
-        let x = self.norm.forward(x);
-        let [q, k, v] = [&self.q, &self.k, &self.v]
-            .map(|pattention| split_heads(pattention.forward(x.clone()), self.n_head));
+    fn qkv(&self, x: QkvInput<B>, change: Change<'_, B>, seen: &Seen) -> [Tensor<B, 4>; 3] {
+        let u = x.map(|x| self.norm.forward(x));
+        let [of_q, of_k, of_v] = u.clone().each();
+        let heads = |pattention: &Pattention<B>, u| split_heads(pattention.forward(u), self.n_head);
+        let qkv = [
+            heads(&self.q, of_q),
+            heads(&self.k, of_k),
+            heads(&self.v, of_v),
+        ];
+        let [q, k, v] = change(Heads::new(u, qkv)).qkv();
         [self.rotary.turn(q, seen), self.rotary.turn(k, seen), v]
     }
 }
@@ -62,18 +68,18 @@ impl<B: Backend> Branch<B> for Attention<B> {
     }
 
     fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut KvCache<B>>) -> Tensor<B, 3> {
-        self.with_values(x, &mut |v| v, cache)
+        self.attend(x.into(), &mut |heads| heads, cache)
     }
 
-    fn with_values(
+    fn attend(
         &self,
-        x: Tensor<B, 3>,
-        change: &mut dyn FnMut(Tensor<B, 4>) -> Tensor<B, 4>,
+        x: QkvInput<B>,
+        change: Change<'_, B>,
         cache: Option<&mut KvCache<B>>,
     ) -> Tensor<B, 3> {
-        let [q, k, v] = self.qkv(x, &KvCache::seen(&cache));
+        let qkv = self.qkv(x, change, &KvCache::seen(&cache));
         // Token-token attention in each head (eq. 9), then the output (eq. 10).
-        let x_att = self.heads.forward([q, k, change(v)], cache);
+        let x_att = self.heads.forward(qkv, cache);
         self.dropout.forward(self.o.forward(merge_heads(x_att)))
     }
 }

@@ -3,16 +3,16 @@
 use burn::module::Module;
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Frame, Mup, Norm, NormDesign,
-    NormParams, Params, Rotary, Scaled, Shape, Tensors, TokenEmbeddings, TokenEmbeddingsOptions,
-    Transfer, Vocabulary, check, params, std_of_width,
+    Activation, Architecture, AttentionSize, ConfigError, Connection, Cost, Frame, Mup, Norm,
+    NormDesign, NormParams, Params, Rotary, Scaled, Shape, Tensors, TokenEmbeddings,
+    TokenEmbeddingsOptions, Transfer, Vocabulary, check, params, std_of_width,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{Attention, Block, FeedForward, MergeError};
 
 /// Θ, which turns a row A_i of scores into weights of the values: eq. 5, and other rows of Table 4. The authors' code
-/// has all of them except `GeluL1Norm`.
+/// has all forms except `GeluL1Norm`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Normalization {
     /// gelu(A_ij · τ / ‖A_i‖₂), eq. 5.
@@ -30,13 +30,13 @@ pub enum Normalization {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tau {
-    /// τ of queries, keys, values and the output.
+    /// τ of the query, key, value and output projections.
     pub attn: f64,
     /// τ of the feed-forward network.
     pub ffn: f64,
 }
 
-/// Numbers of new pairs beside frozen pairs.
+/// Numbers of new pairs for tuning. All other pairs are frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Added {
@@ -63,8 +63,8 @@ pub enum Position {
 /// Standard deviations of initial keys, values and tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum PairInit {
-    /// √(2 / (5 d)) (Nguyen and Salazar, "Transformers without tears", 2019, section 2.2), 0.023 at d = 768. Values
-    /// that write to the stream multiply it by 1/√(2L), as in GPT-2.
+    /// √(2 / (5 d)) (Nguyen and Salazar, "Transformers without tears", 2019, section 2.2), 0.023 at d = 768. For values
+    /// that write to the stream, this number is multiplied by 1/√(2L), as in GPT-2.
     #[default]
     Width,
     /// A given number instead of √(2 / (5 d)).
@@ -73,8 +73,8 @@ pub enum PairInit {
     Code,
 }
 
-/// The config of a TokenFormer. Fields that a file leaves out have the values of [`Default`]: the 150M model of
-/// Table 8, in the paper's form.
+/// The config of a TokenFormer. Fields that the run file omits have the values of [`Default`]: the 150M model of Table
+/// 8, in the paper's form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TokenFormerConfig {
@@ -84,21 +84,22 @@ pub struct TokenFormerConfig {
     pub n_head: usize,
     /// Width of the stream, d.
     pub width: usize,
-    /// Number of key-value pairs in each of Q, K, V and O; `None` is the width.
+    /// Number of key-value pairs in each of Q, K, V and O; `None` means the width.
     pub n_attn: Option<usize>,
-    /// Number of key-value pairs in the feed-forward network; `None` is 4 · width.
+    /// Number of key-value pairs in the feed-forward network; `None` means 4 · width.
     pub n_ffn: Option<usize>,
-    /// Θ.
+    /// The normalization Θ of the scores.
     pub normalization: Normalization,
     /// τ. `None` means √n for n pairs, as in eq. 5 and the authors' code, or n with `Softmax` and `GeluL1Norm`. A grown
     /// model keeps the τ of the smaller model.
     pub tau: Option<Tau>,
     /// Numbers of pairs to add to `n_attn` and `n_ffn` for tuning (section 5). Only these pairs are trained; all other
-    /// weights and τ are frozen. New keys are zero, so tuning starts from the function of the model. New values are
-    /// drawn like other values. Parameter counts then omit the frozen parameters. The paper has no such experiment.
+    /// weights and τ are frozen. New keys are zero, so tuning starts from the function of the original model, except
+    /// with `Softmax`. New values are drawn like other values. Parameter counts then omit the frozen parameters. The
+    /// paper has no experiment with tuning.
     pub added: Option<Added>,
     /// Rank of LoRA (Hu et al., "LoRA: low-rank adaptation of large language models", 2021), for tuning instead of
-    /// `added`. Keys and values get low-rank corrections, initially zero, and only these are trained.
+    /// `added`. Keys and values get low-rank corrections, initially zero. Only these corrections are trained.
     pub lora: Option<usize>,
     /// ε, added to the norm in Θ: 0 in the paper, 1e-5 or 1e-8 in the authors' TPU code.
     pub pattention_eps: f64,
@@ -116,13 +117,13 @@ pub struct TokenFormerConfig {
     pub dropout: f64,
     /// ε of norms, added to the variance.
     pub norm_eps: f64,
-    /// The initial keys, values and tables, which the paper does not give.
+    /// The standard deviations of initial keys, values and tables, which the paper does not give.
     pub init: PairInit,
-    /// μP, which replaces `init`. Keys read d features, and values n pairs.
+    /// μP, which replaces `init`. The fan-in of keys is d, and the fan-in of values is n, the number of pairs.
     pub mup: Option<Mup<TokenFormerBase>>,
 }
 
-/// Sizes of a base model of μP.
+/// Sizes of the μP base model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenFormerBase {
@@ -163,17 +164,17 @@ impl Default for TokenFormerConfig {
 }
 
 impl TokenFormerConfig {
-    /// Number of key-value pairs in each of Q, K, V and O.
+    /// Returns the number of key-value pairs in each of Q, K, V and O.
     pub fn n_attn(&self) -> usize {
         self.n_attn.unwrap_or(self.width)
     }
 
-    /// Number of key-value pairs in the feed-forward network.
+    /// Returns the number of key-value pairs in the feed-forward network.
     pub fn n_ffn(&self) -> usize {
         self.n_ffn.unwrap_or(4 * self.width)
     }
 
-    /// Returns τ from the config, or its default: √n, as in eq. 5 and the authors' code, or n for
+    /// Returns τ from the config, or the default: √n, as in eq. 5 and the authors' code, or n for
     /// [`Normalization::Softmax`] and [`Normalization::GeluL1Norm`].
     pub fn tau(&self) -> Tau {
         let default = |n: usize| match self.normalization {
@@ -210,12 +211,12 @@ impl TokenFormerConfig {
         })
     }
 
-    /// Whether only the weights for tuning are trained.
+    /// Whether the model is tuned, so that all weights but those for tuning are frozen.
     pub(crate) fn frozen(&self) -> bool {
         self.tuned().is_some()
     }
 
-    /// The rotary positions of queries and keys. Learned positions turn no coordinates.
+    /// Returns the rotary positions of queries and keys. With learned positions, no coordinates are rotated.
     pub(crate) fn rotary(&self) -> Rotary {
         let share = match self.position {
             Position::Learned => 0.0,
@@ -227,12 +228,12 @@ impl TokenFormerConfig {
         }
     }
 
-    /// Number of coordinates of a head that rotary positions rotate.
+    /// Returns the number of coordinates of a head that rotary positions rotate.
     pub(crate) fn rotated(&self) -> usize {
         self.rotary().rotated(self.width / self.n_head)
     }
 
-    /// Standard deviation of initial keys.
+    /// Returns the standard deviation of initial keys.
     pub(crate) fn keys_std(&self) -> f64 {
         match &self.mup {
             Some(mup) => mup.hidden_std(self.width),
@@ -240,7 +241,7 @@ impl TokenFormerConfig {
         }
     }
 
-    /// Standard deviation of initial tables, and of initial keys without μP.
+    /// Returns the standard deviation of initial tables and keys if μP is off.
     fn tables_std(&self) -> f64 {
         match self.init {
             PairInit::Width => std_of_width(self.width),
@@ -249,7 +250,7 @@ impl TokenFormerConfig {
         }
     }
 
-    /// Standard deviation of initial values of `n` pairs.
+    /// Returns the standard deviation of initial values of `n` pairs.
     pub(crate) fn values_std(&self, n: usize) -> f64 {
         match (&self.mup, self.init) {
             (Some(mup), _) => mup.hidden_std(n),
@@ -258,7 +259,7 @@ impl TokenFormerConfig {
         }
     }
 
-    /// Standard deviation of initial values of `n` pairs that write to the stream.
+    /// Returns the standard deviation of initial values of `n` pairs that write to the stream.
     pub(crate) fn output_values_std(&self, n: usize, frame: &Frame) -> f64 {
         let std = self.values_std(n) * frame.output;
         let is_code = self.mup.is_none() && self.init == PairInit::Code;
@@ -268,7 +269,7 @@ impl TokenFormerConfig {
         }
     }
 
-    /// The cost of a part that tuning freezes. In a tuned model, its parameters do not count.
+    /// Returns the cost of a part that tuning freezes: `cost`, without the parameters if the model is tuned.
     fn trained(&self, cost: Cost) -> Cost {
         match self.frozen() {
             true => Cost {
@@ -279,7 +280,7 @@ impl TokenFormerConfig {
         }
     }
 
-    /// The multiplier of token-token attention scores.
+    /// Returns the multiplier of token-token attention scores.
     pub(crate) fn attention_scale(&self) -> f64 {
         let d = self.width / self.n_head;
         match &self.mup {
@@ -350,6 +351,13 @@ impl Architecture for TokenFormerConfig {
             n_sublayer: 2,
             dropout: self.dropout,
         }
+    }
+
+    fn attention(&self) -> Option<AttentionSize> {
+        Some(AttentionSize::of_heads(
+            self.n_head,
+            self.width / self.n_head,
+        ))
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
@@ -436,7 +444,8 @@ impl Architecture for TokenFormerConfig {
 
     fn block_cost(&self, _layer: usize, time: usize, frame: &Frame) -> Cost {
         let pairs = |n| Cost::linear(self.width, n, false) + Cost::linear(n, self.width, false);
-        // Each pass computes the product of the two factors once, not per token.
+        // Each pass computes the product of the two LoRA factors once, not per token, so FLOPs per token omit this
+        // product.
         let lora = |n| Cost::vector(2 * self.lora.unwrap_or(0) * (n + self.width));
         let pattention = |n, added| self.trained(pairs(n)) + pairs(added) + lora(n);
         let norm = match frame.pre_norm {
@@ -538,8 +547,8 @@ impl Transfer for TokenFormerConfig {
     /// Appends key-value pairs (eqs. 12, 13) with zero keys. New values are drawn: if they were zero too, new pairs
     /// would get no gradient.
     ///
-    /// Keeps the added pairs and the corrections of LoRA if the smaller model has them, else uses fresh ones. Their
-    /// number cannot change.
+    /// Keeps the added pairs and the LoRA corrections if the smaller model has them, else uses fresh ones. If the
+    /// smaller model has them, the number of added pairs and the LoRA rank cannot change.
     fn grow(
         &self,
         _smaller: &Self,
@@ -557,7 +566,9 @@ impl Transfer for TokenFormerConfig {
                 continue;
             };
             match name.rsplit('.').next() {
-                Some("keys") => params::pad_rows(weight, &fresh.shape, None),
+                Some("keys" | "keys_b" | "values_b") => {
+                    params::pad_rows(weight, &fresh.shape, None)
+                }
                 Some("values") => params::pad_rows(weight, &fresh.shape, Some(fresh.clone())),
                 _ => {}
             }

@@ -9,23 +9,24 @@ use crate::{TokenFormer, TokenFormerConfig};
 /// An error in growing a model.
 #[derive(Debug, thiserror::Error)]
 pub enum GrowError {
-    /// The larger config is invalid.
+    /// The larger config is invalid, or has fewer pairs.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The model does not belong to the config.
+    /// The weights of the model do not fit the larger config.
     #[error("the model does not belong to this config: {0}")]
     Model(#[from] ImportError),
 }
 
-/// Appends key-value pairs to every Pattention of `model`, built from `config`, until it has `n_attn` and `n_ffn`
-/// pairs (eqs. 12, 13). Returns the grown model and its config. The new keys are zero and τ stays, so the logits stay
-/// the same.
+/// Appends key-value pairs to every Pattention of `model`, which was built from `config`, up to `n_attn` and `n_ffn`
+/// pairs (eqs. 12, 13). Returns the grown model and its config. The new keys are zero and τ does not change, so the
+/// logits stay the same.
 ///
 /// With the softmax normalization, the logits change, because a score of zero has weight e⁰.
 ///
 /// # Errors
 ///
-/// Returns an error if a number of pairs would decrease, or if the model was built from another config.
+/// Returns an error if a number of pairs would decrease, if the larger config is invalid, or if the weights of the
+/// model do not fit it.
 pub fn grow<B: Backend>(
     model: &TokenFormer<B>,
     config: &TokenFormerConfig,

@@ -12,9 +12,10 @@
 //! X_out   = X_inter + Pattention_ffn(LN(X_inter))                       (7, 11)
 //! ```
 //!
-//! A trained model grows by appending parameter tokens (eqs. 12, 13). With zero keys and the old τ, which each
-//! Pattention stores, the larger model computes the same function. [`grow`] grows a model; `Transfer::grow` grows
-//! weights by name. [`merge()`] merges two models. In a model with `added` pairs, only these are trained.
+//! Appending parameter tokens grows a trained model (eqs. 12, 13). With zero keys and the old τ, which each Pattention
+//! stores, the larger model computes the same function, unless Θ is a softmax. [`grow`] grows a model;
+//! `Transfer::grow` grows weights by name. [`merge()`] merges two models. In a model with `added` pairs, only these
+//! pairs are trained.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! Merging of two trained models, and extraction of the pairs of a tuned model (sections 4.4 and 5).
+//! Merges two trained models, and extracts the added pairs of a tuned model (sections 4.4 and 5).
 //!
-//! The paper mentions merging as a reason for norms without weights. It gives neither an equation nor an experiment.
+//! The paper mentions merging as a reason for norms without weights, but gives neither an equation nor an experiment.
 
 use burn::tensor::TensorData;
 use residual_zoo_core::{ConfigError, Tensors};
@@ -10,7 +10,7 @@ use crate::{Added, Normalization, Tau, TokenFormerConfig};
 /// An error in merging two models.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MergeError {
-    /// The configs cannot be merged.
+    /// The configs cannot be merged, or `value_scale` is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A tensor that must be equal in both models differs.
@@ -29,25 +29,27 @@ pub enum MergeError {
     Missing(String),
 }
 
-/// A model and its weights, by name.
+/// The config of a model, and its weights by name.
 pub type Weighted<'a> = (&'a TokenFormerConfig, &'a Tensors);
 
 /// Appends the pairs of `b` to the pairs of `a`, in each Pattention: K = \[K_a; K_b\], V = s \[V_a; V_b\] with s =
-/// `value_scale`. Tables and norms must be equal.
+/// `value_scale`. All other weights except τ, such as tables and norms, must be equal.
 ///
-/// τ becomes √(τ_a² + τ_b²), or τ_a + τ_b for normalizations with the default τ = n. By default, this is the τ of
-/// `n_a + n_b` pairs. τ_a and τ_b come from the weights. If the scores of both models have the same size relative to τ,
-/// ‖A‖ / τ_a = ‖B‖ / τ_b, each Pattention is exactly s times the sum of both. With ε = 0 and s = ½, a model merged with
-/// itself is the same function.
+/// τ becomes √(τ_a² + τ_b²), or τ_a + τ_b for normalizations with the default τ = n. If τ_a and τ_b are the defaults,
+/// this is the default τ of all `n_a + n_b` pairs. τ_a and τ_b come from the weights. With eq. 5 and ε = 0, if both
+/// models' scores A and B have the same size relative to τ, `‖A‖ / τ_a = ‖B‖ / τ_b`, the output of each Pattention is
+/// exactly s times the sum of both outputs. With every Θ, if ε = 0 and s = ½, a model merged with itself computes the
+/// same function.
 ///
-/// Two models that were tuned from one model share its pairs. Then only their added pairs are joined, and τ stays the
-/// same.
+/// Two models that were tuned from one model share its pairs. In this case, only their added pairs are joined, and τ
+/// stays the same.
 ///
 /// # Errors
 ///
 /// Returns an error if the configs differ in more than the numbers of pairs, τ, dropout and initialisation. Also
-/// returns an error if a model uses μP or LoRA, if tables or norms differ, or if `value_scale` is 0 or not finite as
-/// f32.
+/// returns an error if a model uses μP or LoRA, if one of the models lacks a tensor, or if weights that must be equal
+/// differ. If one model has added pairs, both must have them, and all other pairs and τ must be equal. `value_scale`
+/// must be finite as f32, and not 0.
 pub fn merge(
     (a, a_weights): Weighted,
     (b, b_weights): Weighted,
@@ -97,7 +99,7 @@ pub fn merge(
     }
 }
 
-/// Returns the τ of the weights; `None` if it is the default.
+/// Returns the τ of the weights; `None` without weights, or if both values of τ are the defaults.
 fn tau_of(config: &TokenFormerConfig, weights: &Tensors) -> Option<Tau> {
     let of = |part: &str| {
         let mut all = weights.iter();
@@ -124,7 +126,7 @@ fn rows(a: &TensorData, b: &TensorData, scale: f32) -> TensorData {
     TensorData::new(values, [a.shape[0] + b.shape[0], a.shape[1]])
 }
 
-/// w + b a.
+/// Returns w + b a.
 fn plus_product(w: &TensorData, b: &TensorData, a: &TensorData) -> TensorData {
     let [rank, width] = [a.shape[0], a.shape[1]];
     let [a, b]: [Vec<f32>; 2] = [a, b].map(|factor| factor.iter().collect());
@@ -136,7 +138,7 @@ fn plus_product(w: &TensorData, b: &TensorData, a: &TensorData) -> TensorData {
     TensorData::new(corrected.collect::<Vec<_>>(), w.shape.clone())
 }
 
-/// The config of the merged model.
+/// Returns the config of the merged model.
 fn merged_config(
     a: &TokenFormerConfig,
     b: &TokenFormerConfig,
@@ -210,8 +212,8 @@ fn merged_config(
 }
 
 impl TokenFormerConfig {
-    /// Turns the added pairs of a tuned model into ordinary pairs, or adds the corrections of LoRA to its pairs. τ and
-    /// the function of the model stay the same.
+    /// Turns the added pairs of a tuned model into ordinary pairs, or adds the LoRA corrections to its pairs. τ and the
+    /// function of the model stay the same.
     pub fn absorb(&self, mut weights: Tensors) -> (Self, Tensors) {
         if self.lora.is_some() {
             let own: Vec<String> = weights
@@ -263,8 +265,8 @@ impl TokenFormerConfig {
 }
 
 /// Returns the added pairs among `weights`, such as the pairs for one task.
-/// [`params::import_some`](residual_zoo_core::params::import_some) puts them into another model of the same config,
-/// which then performs that task; all other weights stay the same.
+/// [`params::import_some`](residual_zoo_core::params::import_some) puts them into another model that was tuned from the
+/// same model with the same config, which then performs that task; all other weights stay the same.
 pub fn added(weights: &Tensors) -> Tensors {
     let added = weights.iter().filter(|(name, _)| name.contains(".added."));
     added

@@ -20,7 +20,7 @@ pub struct Pattention<B: Backend> {
     pub(crate) tau: Param<Tensor<B, 1>>,
     /// Additional pairs for tuning; if present, only they are trained.
     pub(crate) added: Option<Pairs<B>>,
-    /// Corrections of the pairs for tuning; if present, only they are trained.
+    /// LoRA corrections of the pairs for tuning; if present, only they are trained.
     pub(crate) lora: Option<Lora<B>>,
     normalization: Normalization,
     activation: Activation,
@@ -30,9 +30,9 @@ pub struct Pattention<B: Backend> {
 /// Pairs that are trained while all others are frozen.
 #[derive(Module, Debug)]
 pub struct Pairs<B: Backend> {
-    /// `[m, d_1]`.
+    /// K_P of these pairs, `[m, d_1]`.
     pub(crate) keys: Param<Tensor<B, 2>>,
-    /// `[m, d_2]`.
+    /// V_P of these pairs, `[m, d_2]`.
     pub(crate) values: Param<Tensor<B, 2>>,
 }
 
@@ -52,7 +52,7 @@ pub struct Lora<B: Backend> {
 impl<B: Backend> Lora<B> {
     fn new(n: usize, rank: usize, width: usize, device: &B::Device) -> Self {
         let b = || Initializer::Zeros.init([n, rank], device);
-        // A x has the variance of x.
+        // With this standard deviation, A x has the variance of x for keys. The A for values is drawn alike.
         let a = || normal([rank, width], (width as f64).powf(-0.5), device);
         Self {
             keys_b: b(),
@@ -64,7 +64,7 @@ impl<B: Backend> Lora<B> {
 }
 
 impl<B: Backend> Pattention<B> {
-    /// Makes `n` pairs and `added` further ones, with values drawn from N(0, `values_std`²).
+    /// Makes `n` pairs and `added` further pairs, with values drawn from N(0, `values_std`²).
     pub(crate) fn new(
         config: &TokenFormerConfig,
         (n, added): (usize, Option<usize>),
@@ -78,7 +78,8 @@ impl<B: Backend> Pattention<B> {
             keys: table(n, config.keys_std()).set_require_grad(!config.frozen()),
             values: table(n, values_std).set_require_grad(!config.frozen()),
             added: added.map(|m| Pairs {
-                // Zero keys keep the function. The values get no gradient until the keys change.
+                // Except with a softmax, zero keys keep the model's function, and the values get no gradient until the
+                // keys change.
                 keys: Initializer::Zeros.init([m, config.width], device),
                 values: table(m, values_std),
             }),
@@ -118,7 +119,7 @@ impl<B: Backend> Pattention<B> {
         }
     }
 
-    /// Θ over the last axis (eq. 5 and the other rows of Table 4).
+    /// Applies Θ over the last axis (eq. 5 and the other rows of Table 4).
     pub(crate) fn theta(&self, a: Tensor<B, 3>) -> Tensor<B, 3> {
         let theta = kernels::Theta {
             form: match self.normalization {
@@ -134,7 +135,7 @@ impl<B: Backend> Pattention<B> {
             .unwrap_or_else(|a| self.theta_plain(widen(plain("Θ", a))))
     }
 
-    /// The plain form of [`theta`](Self::theta), term by term.
+    /// Computes [`theta`](Self::theta) term by term, where there is no kernel.
     pub(crate) fn theta_plain(&self, a: Tensor<B, 3>) -> Tensor<B, 3> {
         let tau = self.tau.val().unsqueeze();
         match self.normalization {
@@ -156,7 +157,7 @@ impl<B: Backend> Pattention<B> {
         }
     }
 
-    /// 1 / (norm + ε), or 0 if the norm is zero, so that 0/0 becomes 0, also in the gradient.
+    /// Returns 1 / (norm + ε), or 0 if the norm is zero. So 0/0 becomes 0, also in the gradient.
     fn inverse(&self, norm: Tensor<B, 3>) -> Tensor<B, 3> {
         let zero = norm.clone().equal_elem(0.0);
         let norm = norm.mask_fill(zero.clone(), 1.0) + self.eps;
@@ -164,7 +165,7 @@ impl<B: Backend> Pattention<B> {
     }
 }
 
-/// ‖a‖₂ of each row. A row of zeros has norm 0 and gradient 0.
+/// Returns ‖a‖₂ of each row. A row of zeros has norm 0 and gradient 0.
 fn l2_norm<B: Backend>(a: &Tensor<B, 3>) -> Tensor<B, 3> {
     let squares = (a.clone() * a.clone()).sum_dim(2);
     let zero = squares.clone().equal_elem(0.0);

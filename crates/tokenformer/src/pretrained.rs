@@ -19,7 +19,7 @@ pub enum PretrainedError {
     /// A weight has the wrong shape.
     #[error("`{name}` has shape {found:?}; a transformer of equal sizes has {expected:?}")]
     Shape {
-        /// The weight.
+        /// The name of the weight.
         name: String,
         /// The shape that fits the config.
         expected: Vec<usize>,
@@ -46,21 +46,24 @@ impl From<PretrainedError> for ConfigError {
     }
 }
 
-/// Makes the parameters of a TokenFormer of `config` from the parameters of a pre-norm transformer, which have the
-/// names of GPT-2 in the zoo. Attention has one pair per hidden dimension, and the feed-forward network one per hidden
+/// Makes the parameters of a TokenFormer of `config` from the parameters of a pre-norm transformer with the parameter
+/// names of the zoo's GPT-2. Attention has one pair per hidden dimension, and the feed-forward network one per hidden
 /// unit (section 3.2, "Architecture Configurations").
 ///
-/// The feed-forward network becomes K_P = W_1ᵀ, V_P = W_2, so Θ replaces gelu. A projection W becomes K_P = I, V_P =
-/// W. For queries, keys and values, ‖X‖₂ = √d = τ after the norm, so eq. 5 multiplies by 1 and only gelu remains. The
-/// input of the output projection is not normalised, so Θ also scales it to the norm √d. The scale of the norm before
-/// each sublayer is multiplied into the rows of the weights after it.
+/// The feed-forward network becomes K_P = W_1ᵀ, V_P = W_2, so Θ replaces gelu. A projection W becomes K_P = I, V_P = W.
+/// For queries, keys and values, ‖X‖₂ = √d after the norm. With the default τ = √d, eq. 5 then multiplies by 1 and only
+/// gelu remains. The input of the output projection is not normalised, so Θ also scales it to the norm √d. The scale of
+/// the norm before each sublayer is multiplied into the rows of the weights that follow the norm.
 ///
-/// Parameters without a counterpart are dropped: biases, an untied unembedding, and, without `affine_final_norm`, the
-/// parameters of the final norm. The result is a starting point for training, not the function of the transformer.
+/// Parameters without a counterpart are dropped: biases, the shifts of the sublayers' norms, and an untied unembedding.
+/// Without `affine_final_norm`, the parameters of the final norm are dropped too; with rotary positions, the position
+/// table. The result is a starting point for training, not the function of the transformer.
 ///
 /// # Errors
 ///
-/// Returns an error if the config is invalid, or if a weight is missing or has the wrong shape.
+/// Returns an error if the config is invalid, if its norms have parameters, or if its `n_attn` is not the width. Also
+/// returns an error if a weight is missing, if a weight of a layer has the wrong shape, or if the transformer has more
+/// layers than the config.
 pub fn from_transformer(
     config: &TokenFormerConfig,
     transformer: &BTreeMap<String, TensorData>,
@@ -177,7 +180,7 @@ impl Matrix {
         }
     }
 
-    /// Returns `count` columns from `first`.
+    /// Returns `count` columns, beginning with column `first`.
     fn narrow(&self, first: usize, count: usize) -> Self {
         let rows = self.values.chunks(self.columns);
         let values = rows.flat_map(|row| &row[first..first + count]);

@@ -2,7 +2,7 @@
 
 use crate::TokenFormerConfig;
 
-/// The models of Table 8. The column of pairs has the number in each of Q, K, V and O, then the number in the
+/// The models of Table 8. The column `pairs` gives the number of pairs in each of Q, K, V and O, then in the
 /// feed-forward network:
 ///
 /// | constructor | L | d | heads | pairs | reported | parameters of the layers | with the token table |
@@ -20,10 +20,10 @@ use crate::TokenFormerConfig;
 /// | [`large_307m`](Self::large_307m) | 24 | 1024 | 16 | 768, 3072 | 307M | 301,989,888 | |
 /// | [`large_407m`](Self::large_407m) | 24 | 1024 | 16 | 1024, 4096 | 407M | 402,653,184 | |
 ///
-/// The layers have 2 L d (4 n_attn + n_ffn) parameters, and the norms have none. The token table has
-/// 50,304 rows (the tokenizer of GPT-NeoX, padded to a multiple of 128) and is also the unembedding. The
-/// context is 1024. Learned positions add 1024 d, so `m150().cost(50_304).params.total()` is
-/// 152,666,112. Rotary positions add nothing, and `affine_final_norm` adds 2d.
+/// The layers have 2 L d (4 n_attn + n_ffn) parameters, and the norms have none. The token table has 50,304 rows (the
+/// ids of the GPT-NeoX tokenizer, padded to a multiple of 128) and is also the unembedding. The context is 1024.
+/// Learned positions add 1024 d, so `m150().cost(50_304).params.total()` is 152,666,112. Rotary positions add nothing,
+/// and `affine_final_norm` adds 2d.
 ///
 /// The last four rows are the layers of the paper's vision models, which read images through the patch embeddings of
 /// `residual-zoo-vit`.
@@ -39,63 +39,63 @@ impl TokenFormerConfig {
         }
     }
 
-    /// Language model: 150M.
+    /// Returns the config of the 150M language model.
     pub fn m150() -> Self {
         Self::sized(12, 768, 768, 3072, 12)
     }
 
-    /// Language model: 450M.
+    /// Returns the config of the 450M language model.
     pub fn m450() -> Self {
         Self::sized(24, 1024, 1024, 4096, 16)
     }
 
-    /// Language model: 900M.
+    /// Returns the config of the 900M language model.
     pub fn m900() -> Self {
         Self::sized(32, 1280, 1280, 5120, 16)
     }
 
-    /// Language model: 1.5B.
+    /// Returns the config of the 1.5B language model.
     pub fn b1_5() -> Self {
         Self::sized(40, 1536, 1536, 6144, 16)
     }
 
-    /// Parameter reuse: 124M, the model from which the others grow.
+    /// Returns the config of the 124M model for parameter reuse, from which the 354M, 757M and 1.4B models grow.
     pub fn m124() -> Self {
         Self::sized(12, 768, 576, 2304, 12)
     }
 
-    /// Parameter reuse: 354M.
+    /// Returns the config of the 354M model for parameter reuse.
     pub fn m354() -> Self {
         Self::sized(12, 768, 2140, 8560, 12)
     }
 
-    /// Parameter reuse: 757M.
+    /// Returns the config of the 757M model for parameter reuse.
     pub fn m757() -> Self {
         Self::sized(12, 768, 4850, 19_400, 12)
     }
 
-    /// Parameter reuse: 1.4B. The exact count is 1.31B.
+    /// Returns the config of the 1.4B model for parameter reuse. The exact count is 1.31B.
     pub fn b1_4() -> Self {
         Self::sized(12, 768, 8620, 34_480, 12)
     }
 
-    /// Vision model, Base: 86M.
+    /// Returns the config of the 86M vision model, Base.
     pub fn base_86m() -> Self {
         Self::m124()
     }
 
-    /// Vision model, Base: 109M.
+    /// Returns the config of the 109M vision model, Base.
     pub fn base_109m() -> Self {
         Self::m150()
     }
 
-    /// Vision model, Large: 307M. The paper prints 768 pairs for the feed-forward network, which give 189M. 3072 pairs
-    /// fit.
+    /// Returns the config of the 307M vision model, Large. The paper prints 768 pairs for the feed-forward network,
+    /// which give 189M. 3072 pairs fit the reported size.
     pub fn large_307m() -> Self {
         Self::sized(24, 1024, 768, 3072, 16)
     }
 
-    /// Vision model, Large: 407M.
+    /// Returns the config of the 407M vision model, Large.
     pub fn large_407m() -> Self {
         Self::m450()
     }

@@ -90,7 +90,7 @@ fn ids() -> Tensor<B, 2, Int> {
     )
 }
 
-/// Draws trained parameters from N(0, 0.3²), so that none is small, as after training.
+/// Draws the trainable parameters from N(0, 0.3²), so that none is zero, as after training.
 fn retrained<M: Module<B>>(model: M, seed: u64) -> M {
     contract::redrawn(model, Distribution::Normal(0.0, 0.3), seed)
 }
@@ -122,10 +122,26 @@ fn growth_keeps_the_logits() {
         assert_eq!(larger.tau(), config.tau());
         let error = difference(&model, &grown);
         assert!(error < 1e-5, "{normalization:?}: {error}");
-        // Grow the grown model once more.
+        // The grown model grows once more.
         let (again, _) = grow(&grown, &larger, 40, 30, &device).expect("it grows");
         let error = difference(&model, &again);
         assert!(error < 1e-5, "{normalization:?}: {error}");
+    }
+}
+
+#[test]
+fn growth_keeps_the_logits_of_a_tuned_model() {
+    let device = Default::default();
+    for (added, lora) in [(None, Some(2)), (Some(Added { attn: 3, ffn: 5 }), None)] {
+        let config = TokenFormerConfig {
+            added,
+            lora,
+            ..small()
+        };
+        let model = trained(&config);
+        let (grown, _) = grow(&model, &config, 17, 30, &device).expect("it grows");
+        let error = difference(&model, &grown);
+        assert!(error < 1e-5, "{added:?}, {lora:?}: {error}");
     }
 }
 
@@ -231,7 +247,7 @@ fn the_fast_and_the_plain_theta_agree() {
     let _alone = contract::alone();
     let device = Default::default();
     let mut rows = Tensor::<B, 3>::random([3, 63, 60], Distribution::Normal(0.0, 1.5), &device);
-    // A row with norm 0.
+    // One row has norm 0.
     rows = rows.slice_assign([0..1, 5..6], Tensor::zeros([1, 1, 60], &device));
     let weights = Tensor::<B, 3>::random([3, 63, 60], Distribution::Default, &device);
     let normalizations = THAT_GROW.into_iter().chain([Normalization::Softmax]);
@@ -278,7 +294,7 @@ fn theta_does_not_depend_on_the_size_of_the_keys() {
     assert!(error < 1e-6, "{error}");
 }
 
-/// Random weights of a GPT-2 of the sizes of `config`, as the zoo names them.
+/// Returns random weights of a GPT-2 with the sizes of `config`, under the zoo's parameter names.
 fn transformer(config: &TokenFormerConfig) -> BTreeMap<String, TensorData> {
     let d = config.width;
     let mut tensors = BTreeMap::new();
@@ -318,7 +334,7 @@ fn a_pretrained_transformer_gives_weights_of_the_same_function_but_theta() {
     let transformer = transformer(&config);
     let tensors = from_transformer(&config, &transformer).expect("equal sizes");
     let model = config.build::<B>(11, &device).expect("a valid config");
-    // All parameters, in their shapes.
+    // The import checks that all parameters are present, with their shapes.
     params::import::<B, _>(model, tensors.clone()).expect("a whole model");
 
     let get = |tensors: &BTreeMap<String, TensorData>, name: &str| {

@@ -1,4 +1,4 @@
-//! Batches that are read during the previous step.
+//! Reads each batch ahead, while the previous one is in use.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -33,7 +33,8 @@ impl Ahead {
         }
     }
 
-    /// The batch at `here`, with the curriculum at `level`. `next` is the batch that probably follows.
+    /// Returns the batch at `here`, with the curriculum at `level`. `next` is the place of the batch that probably
+    /// follows.
     ///
     /// # Errors
     ///
@@ -42,7 +43,7 @@ impl Ahead {
         if !self.sequences.are_read_ahead() {
             return read(&self.sequences.at_level(level), here);
         }
-        // No thread panics while it holds the lock.
+        // A panic under the lock leaves no batch behind, so poisoning can be ignored.
         let mut waiting = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let batch = match waiting.take() {
             Some((place, reading)) if place == here => reading

@@ -1,4 +1,4 @@
-//! An average of the weights over the steps of a run.
+//! Averages the weights of a model over the steps of a run.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,8 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
-/// e ← c e + (1 − c) w for the weights w of `model` and their average e, the same model without autodiff; `share` is c.
+/// Returns c e + (1 − c) w, where e is `average`, w are the weights of `model`, and c is `share`. The average is a copy
+/// of the model without autodiff.
 ///
 /// # Panics
 ///
@@ -25,7 +26,7 @@ where
     })
 }
 
-/// The flattened weights of a model, `[count]` each, in the order of its fields.
+/// The flattened weights of a model, `[count]` each, in the order of the model's fields.
 struct Weights<B: AutodiffBackend>(VecDeque<Tensor<B::InnerBackend, 1>>);
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Weights<B> {
@@ -36,7 +37,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Weights<B> {
     }
 }
 
-/// The update of an average by these weights.
+/// Updates an average with `weights`.
 struct Average<B: Backend> {
     weights: VecDeque<Tensor<B, 1>>,
     share: f64,

@@ -1,24 +1,24 @@
-//! The start of a new run: its first files, and the weights of another run.
+//! Begins a new run: writes its first files, and loads the weights of another run.
 
 use std::path::Path;
 
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::Corpus;
-use residual_zoo_runs::checkpoint::{Newest, optimizer_files, weights_blake3};
+use residual_zoo_runs::checkpoint::{Needs, optimizer_files, weights_blake3};
 use residual_zoo_runs::run_dir::{self, Start};
-use residual_zoo_runs::{Choice, Error, RunDir};
+use residual_zoo_runs::{Choice, Error, RunDir, SavedWeights};
 
 use crate::checkpoint::{self, Journal};
 use crate::differences::other_model;
 use crate::resume::{self, Resumed};
 use crate::{FirstWeights, RunOptions, Trainer};
 
-/// The weights of another run, from which a run starts.
+/// The origin of initial weights that come from another run.
 pub(crate) struct First {
     /// The BLAKE3 hash of the weights.
     weights: String,
-    /// The differences of the model from the model of that run.
+    /// The differences between the model of the other run and the new model.
     changes: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn begin<B: AutodiffBackend, C: ModelConfig>(
         ..resume::this_start::<B>(options, trainer.device())
     };
     let first = directory.checkpoint(0);
-    // The other run may no longer exist when this run continues.
+    // The other run may no longer exist when this run continues, so its weights are saved now.
     let save = || match options.init_from {
         Some(_) => checkpoint::save(trainer, &Journal::default(), &first),
         None => Ok(()),
@@ -53,8 +53,8 @@ pub(crate) fn begin<B: AutodiffBackend, C: ModelConfig>(
     })
 }
 
-/// Loads the weights of a checkpoint of `run`, and its moments if `by` asks for them. Returns notes for the user, and
-/// the origin of the weights.
+/// Loads the weights from a checkpoint of `run`, and the optimizer's moments if `by` asks for them. Returns notes for
+/// the user, and the origin of the weights.
 pub(crate) fn start_from<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     (run, choice): (&Path, Choice),
@@ -65,16 +65,18 @@ pub(crate) fn start_from<B: AutodiffBackend, C: ModelConfig>(
     let (smaller, optimizer) = (before.model, before.train.optimizer);
     let valid = smaller.validate();
     valid.map_err(|error| error.within("model").in_file(&run.join(run_dir::CONFIG)))?;
-    let Newest { path, passed_over } = choice.of(run)?;
+    let needs = match by {
+        FirstWeights::Grow => Needs::Start,
+        FirstWeights::GrowFresh => Needs::Weights(SavedWeights::Trained),
+    };
+    let newest = choice.of(run, needs)?;
+    let mut notes = newest.notes();
+    let path = newest.path;
     let keeps = by == FirstWeights::Grow && !optimizer_files(&path)?.is_empty();
     if keeps && !trainer.config.train.optimizer.continues(optimizer) {
         let problem = "keeps the moments of the optimizer, but the first run has another optimizer; use grow-fresh";
         return Err(ConfigError::new("--init-by", problem).into());
     }
-    let passed_over = passed_over.iter();
-    let mut notes: Vec<String> = passed_over
-        .map(|(_, error)| format!("passed over: {error}"))
-        .collect();
     run_dir::check_tokenizer(run, corpus)?;
     let mut changes = other_model(&smaller, &trainer.config.model);
     let loaded = match by {

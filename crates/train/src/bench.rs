@@ -1,4 +1,4 @@
-//! The time of the parts of an optimizer step.
+//! Times an optimizer step and its parts.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -19,7 +19,7 @@ use residual_zoo_runs::{Error, RunConfig, vocabulary};
 use crate::Trainer;
 
 /// Seconds per part of an optimizer step: medians over the measured steps, and the range of the whole step. On a GPU,
-/// the parts can add up to more than the step, because each of them waits for the device.
+/// the parts can add up to more than the step, because each part waits for the device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepTime {
     /// Drawing the batch and copying it to the device.
@@ -47,19 +47,19 @@ pub struct StepTime {
     pub plain: Vec<String>,
 }
 
-/// The maximum rates of a device.
+/// The measured maximum speeds of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
-    /// FLOP/s of a large matrix product, in the precision of the pass.
+    /// FLOP/s of a large matrix product, at the current [`Precision`](residual_zoo_core::Precision).
     pub product: f64,
     /// Bytes read and written per second by an operation on every element of a large tensor.
     pub copy: f64,
 }
 
 impl Rates {
-    /// Measures both rates: the best of several products and of several negations. If the smallest operation takes less
-    /// than a few milliseconds, larger ones are tried, because launching takes much of its time. With fusion, the
-    /// backend may leave out work, and the rates are too high.
+    /// Measures both speeds: the best of several products and of several negations. If an operation takes less than 3
+    /// ms, tries a larger one, because a small operation spends much of its time in the launch. With fusion, the
+    /// backend may skip work, which makes the measured speeds too high.
     pub fn measure<B: Backend>(device: &B::Device) -> Self {
         let product = |side: usize| {
             let square = Tensor::<B, 2>::ones([side, side], device);
@@ -73,13 +73,14 @@ impl Rates {
         };
         Self {
             product: best_rate(product, &[1024, 2048, 4096, 8192]),
-            // Some GPUs bind at most 128 MiB.
+            // Some GPUs bind buffers of at most 128 MiB.
             copy: best_rate(copy, &[1 << 24, 1 << 25]),
         }
     }
 }
 
-/// The shortest of several times, in seconds, until the result can be read: up to eight, within half a second.
+/// Measures the shortest time, in seconds, until the result of `operation` can be read. Takes up to eight measurements
+/// within half a second.
 fn fastest<B: Backend, const D: usize>(operation: impl Fn() -> Tensor<B, D>) -> f64 {
     let time = || {
         let start = Instant::now();
@@ -90,9 +91,8 @@ fn fastest<B: Backend, const D: usize>(operation: impl Fn() -> Tensor<B, D>) -> 
     shortest(time)
 }
 
-/// The shortest of up to eight times. A call before them, in which kernels are compiled, does not count. Once the times
-/// add up to half a second, no further call begins, because a CPU without instructions for bf16 can take seconds for a
-/// product.
+/// Returns the shortest of up to eight times. A first call, which compiles kernels, does not count. No call begins
+/// after the times add up to half a second, because a CPU without bf16 instructions can take seconds for a product.
 fn shortest(mut time: impl FnMut() -> f64) -> f64 {
     time();
     let (mut best, mut sum, mut count) = (f64::INFINITY, 0.0, 0);
@@ -105,7 +105,7 @@ fn shortest(mut time: impl FnMut() -> f64) -> f64 {
     best
 }
 
-/// The best ratio of work to time over the `sizes`, up to the first size that takes at least 3 ms.
+/// Returns the best ratio of work to time over the `sizes`, up to the first size that takes at least 3 ms.
 fn best_rate(measure: impl Fn(usize) -> (f64, f64), sizes: &[usize]) -> f64 {
     let mut best = 0.0_f64;
     for size in sizes {
@@ -118,14 +118,15 @@ fn best_rate(measure: impl Fn(usize) -> (f64, f64), sizes: &[usize]) -> f64 {
     best
 }
 
-/// Times `steps` optimizer steps of one micro-batch each, which alternate with as many steps that are timed part by
-/// part. The `warmup` steps before them, in which kernels are compiled and tuned, are not measured. With the
-/// environment variable `RESIDUAL_ZOO_PROFILE=FILE`, one more step is recorded in this file ([`profile`]).
+/// Times `steps` optimizer steps of one micro-batch each. These steps alternate with the same number of steps that are
+/// timed part by part. The first `warmup` steps compile and tune kernels, and are not measured. With the environment
+/// variable `RESIDUAL_ZOO_PROFILE=FILE`, one more step is recorded in this file ([`profile`]).
 ///
 /// # Errors
 ///
-/// Returns the errors of [`Trainer::new`], and an error if `RESIDUAL_ZOO_PROFILE` does not name a file in an existing
-/// folder. If the user stops the program, returns an error after the current part of the step.
+/// Returns the errors of [`Trainer::new`] and [`Trainer::step`]. Also returns an error if `RESIDUAL_ZOO_PROFILE` does
+/// not name a file in an existing folder, or if the profile cannot be recorded. If the user stops the program, returns
+/// an error after the current step or, in a step that is timed part by part, after the current part.
 pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
     config: RunConfig<C>,
     corpus: &Corpus,
@@ -140,8 +141,8 @@ pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
         trainer.step()?;
         unless_stopped()?;
     }
-    // A GPU works on one part while the next is prepared, unless something waits between them. So whole steps are timed
-    // separately.
+    // A GPU works on one part while the next part is prepared. Timing each part prevents this overlap, so whole steps
+    // are timed separately.
     let (mut whole, mut times) = (Vec::new(), Vec::new());
     let (timed, plain) = recorded(|| {
         for _ in 0..steps {
@@ -173,7 +174,7 @@ pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
     })
 }
 
-/// The file of `RESIDUAL_ZOO_PROFILE`, if it is set.
+/// Returns the file that `RESIDUAL_ZOO_PROFILE` names, if it is set.
 fn profile_to() -> Result<Option<PathBuf>, ConfigError> {
     let Some(path) = std::env::var_os("RESIDUAL_ZOO_PROFILE").map(PathBuf::from) else {
         return Ok(None);
@@ -190,26 +191,26 @@ fn profile_to() -> Result<Option<PathBuf>, ConfigError> {
     Ok(Some(path))
 }
 
-/// Seconds of a step, until the device is idle.
+/// Measures the seconds from the start of a step until the device is idle.
 fn time_whole_step<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
 ) -> Result<f64, Error> {
     let start = Instant::now();
     trainer.step()?;
-    // Reading a result later reports an error of the device, with its cause.
+    // An error of the device is ignored here. A later read of a result reports the error with its cause.
     B::sync(trainer.device()).ok();
     unless_stopped()?;
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Seconds of each part of a step, until the device is idle.
+/// Measures the seconds that each part of a step takes. A part ends when the device is idle.
 fn time_parts<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
 ) -> Result<[f64; 4], Error> {
     let device = trainer.device().clone();
     let mut clock = Instant::now();
     let mut lap = || {
-        // Reading a result later reports an error of the device, with its cause.
+        // An error of the device is ignored here. A later read of a result reports the error with its cause.
         B::sync(&device).ok();
         let seconds = clock.elapsed().as_secs_f64();
         clock = Instant::now();
@@ -240,7 +241,7 @@ fn unless_stopped() -> Result<(), Error> {
     }
 }
 
-/// The median, or NaN if there are no values.
+/// Returns the median, or NaN if there are no values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {

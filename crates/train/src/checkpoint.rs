@@ -1,4 +1,4 @@
-//! Saving a trainer as a checkpoint, and restoring it. The files are described in [`residual_zoo_runs::checkpoint`].
+//! Saves a trainer as a checkpoint, and restores it. The files are described in [`residual_zoo_runs::checkpoint`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ use crate::{Progress, Trainer};
 pub struct Journal {
     /// The measurements since the last row of the metrics.
     pub interval: Interval,
-    /// The earlier losses for detecting a spike.
+    /// The earlier losses, with which a spike is detected.
     pub recent: RecentLosses,
     /// Length of `metrics.jsonl` in bytes.
     pub metrics: u64,
@@ -42,7 +42,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// The content of metrics and samples, as marks.
+    /// Returns the marks of `metrics.jsonl` and `samples.txt`.
     pub fn logs(&self) -> [Mark; 2] {
         let mark = |bytes, blake3: &Option<String>| Mark {
             bytes,
@@ -54,7 +54,7 @@ impl Journal {
         ]
     }
 
-    /// Records the content of metrics and samples.
+    /// Records the marks of `metrics.jsonl` and `samples.txt`.
     pub(crate) fn set_logs(&mut self, [metrics, samples]: [Mark; 2]) {
         (self.metrics, self.metrics_blake3) = (metrics.bytes, metrics.blake3);
         (self.samples, self.samples_blake3) = (samples.bytes, samples.blake3);
@@ -66,12 +66,24 @@ impl Journal {
 struct State {
     progress: Progress,
     journal: Journal,
+    /// Number of updates before the average of the weights began; 0 if it began with the run.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    before_average: usize,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 impl State {
-    /// Names the first value that is impossible for a run whose curriculum ends at `last_level`, if there is one.
+    /// Describes the first value that is impossible in a run whose curriculum ends at `last_level`; `None` if all
+    /// values are possible.
     fn problem(&self, last_level: usize) -> Option<String> {
-        let Self { progress, journal } = self;
+        let Self {
+            progress,
+            journal,
+            before_average,
+        } = self;
         let Progress {
             step,
             flops,
@@ -90,6 +102,7 @@ impl State {
         let rest = || {
             let problem = match () {
                 () if skipped > step || progress.skipped_in_a_row > skipped => "skipped steps",
+                () if *before_average > progress.updates() => "updates before the average",
                 () if level > last_level => "level",
                 () if !(0.0..=1.0).contains(&lr_scale) => "learning-rate factor",
                 () if journal.interval.steps > step => "steps since the last row",
@@ -103,12 +116,12 @@ impl State {
     }
 }
 
-/// Writes a checkpoint of `trainer` to `directory`, which appears only when it is complete. Anything that is already
-/// there is renamed.
+/// Writes a checkpoint of `trainer` to `directory`, which appears only when the checkpoint is complete. Renames a file
+/// or directory that already has this path.
 ///
 /// # Errors
 ///
-/// Returns I/O errors.
+/// Returns I/O errors, including errors of other processes in a team.
 pub fn save<B: AutodiffBackend, C: ModelConfig>(
     trainer: &Trainer<B, C>,
     journal: &Journal,
@@ -118,7 +131,7 @@ pub fn save<B: AutodiffBackend, C: ModelConfig>(
 }
 
 /// Like [`save`], but deletes an existing checkpoint if `replaces` is true. Calls `check` when everything is written,
-/// just before the directory appears. If anything was renamed, returns its new path.
+/// just before the directory appears. Returns the new path of a renamed file or directory.
 pub(crate) fn save_if<B: AutodiffBackend, C: ModelConfig>(
     trainer: &Trainer<B, C>,
     journal: &Journal,
@@ -142,7 +155,7 @@ pub(crate) fn save_if<B: AutodiffBackend, C: ModelConfig>(
             Err(_) => disk::rename(&aside, directory).map(|()| None),
         }
     });
-    // An incomplete or replaced checkpoint only takes space.
+    // An incomplete or replaced checkpoint only takes up space, so a failure to delete it is ignored.
     if written.is_err() || replaces {
         disk::remove_directory(&aside).ok();
     }
@@ -155,7 +168,7 @@ fn write_files<B: AutodiffBackend, C: ModelConfig>(
     directory: &Path,
 ) -> Result<(), Error> {
     disk::create_directory(directory)?;
-    // One copy at a time, because each is as large as the model, or twice as large.
+    // Makes one copy at a time, because each copy is as large as the model, or twice as large.
     let model = params::export::<B, _>(trainer.model());
     write_tensors(&directory.join(MODEL), &model, None)?;
     drop(model);
@@ -167,6 +180,7 @@ fn write_files<B: AutodiffBackend, C: ModelConfig>(
     let state = State {
         progress: trainer.progress,
         journal: journal.clone(),
+        before_average: trainer.before_average,
     };
     let state = serde_json::to_vec_pretty(&state);
     let state = state.unwrap_or_else(|e| unreachable!("{e}"));
@@ -175,7 +189,7 @@ fn write_files<B: AutodiffBackend, C: ModelConfig>(
     disk::sync(directory)
 }
 
-/// Writes moments of the optimizer, given by parameter name.
+/// Writes the moments in `state`, given by parameter name, to `file`.
 pub(crate) fn write_moments(file: &Path, state: BTreeMap<String, Moments>) -> Result<(), Error> {
     let mut moments = BTreeMap::new();
     let mut steps = BTreeMap::new();
@@ -192,12 +206,12 @@ pub(crate) fn write_moments(file: &Path, state: BTreeMap<String, Moments>) -> Re
     write_tensors(file, &moments, Some(("steps", steps)))
 }
 
-/// Restores model, optimizer and progress of `trainer` from a checkpoint of the same config. Returns the journal that
-/// [`save`] was given, and the names that [`load_parameters`] returns.
+/// Restores the model, the average of its weights, the optimizer and the progress of `trainer` from a checkpoint of the
+/// same model. Returns the journal that [`save`] was given, and the names that [`load_parameters`] returns.
 ///
 /// # Errors
 ///
-/// Returns an error if a file is missing, damaged or of another model.
+/// Returns an error if a file is missing, is damaged, or belongs to another model.
 pub fn load<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     directory: &Path,
@@ -221,6 +235,12 @@ pub fn load<B: AutodiffBackend, C: ModelConfig>(
     let moments = read_moments(directory)?;
     import_moments(trainer, directory, moments).inspect_err(|_| trainer.replace_model(before))?;
     let path = directory.join(EMA);
+    trainer.before_average = match (trainer.config.train.ema, path.is_file()) {
+        (None, _) => 0,
+        (Some(_), true) => state.before_average,
+        // The average begins after this checkpoint.
+        (Some(_), false) => state.progress.updates(),
+    };
     if trainer.average().is_some() && path.is_file() {
         let (average, _) = read_finite_tensors(&path)?;
         let imported = trainer.import_average(average);
@@ -230,18 +250,17 @@ pub fn load<B: AutodiffBackend, C: ModelConfig>(
     Ok((state.journal, kept))
 }
 
-/// Loads the weights and the optimizer's moments of a checkpoint, but not its progress, so the schedule
-/// starts from the beginning.
+/// Loads the weights and the optimizer's moments of a checkpoint, but not its progress, so the schedule starts from the
+/// beginning.
 ///
-/// The checkpoint may belong to a `smaller` model that this one grows from
-/// ([`Transfer::grow`](residual_zoo_core::Transfer::grow)).
-/// New rows have moments of zero. If the checkpoint has no file of moments, all moments are fresh.
-/// Returns the names that [`load_parameters`] returns.
+/// The checkpoint may belong to a `smaller` model, from which the model of `trainer` grows
+/// ([`Transfer::grow`](residual_zoo_core::Transfer::grow)). The moments of new rows of a parameter are zero. If the
+/// checkpoint has no moments, `trainer` keeps its own. Returns the names that [`load_parameters`] returns.
 ///
 /// # Errors
 ///
-/// Returns an error if a file is missing, damaged or of another model, or if the moments cannot grow with their
-/// weights.
+/// Returns an error if a file is missing, is damaged, or belongs to another model, or if the moments cannot grow with
+/// their weights.
 pub fn load_weights<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     smaller: &C,
@@ -276,11 +295,11 @@ pub fn load_weights<B: AutodiffBackend, C: ModelConfig>(
 /// Loads the weights of a checkpoint as [`load_weights`] does, but leaves the moments unchanged.
 ///
 /// Parameters that are not trained, such as TokenFormer's τ, take the value of the checkpoint even if the config has
-/// another one. Returns the names of the parameters whose value changed.
+/// another one. Returns the names of such parameters whose value differed, without the frozen weights of a tuned model.
 ///
 /// # Errors
 ///
-/// Returns an error if a file is missing, damaged or of another model.
+/// Returns an error if a file is missing, is damaged, or belongs to another model.
 pub fn load_parameters<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     smaller: &C,
@@ -319,7 +338,7 @@ fn load_grown<B: AutodiffBackend, C: ModelConfig>(
     Ok(kept)
 }
 
-/// Reads the moments of a checkpoint, by parameter name; empty without a file of moments.
+/// Reads the moments of a checkpoint, by parameter name. The result is empty if the checkpoint has no moments.
 fn read_moments(directory: &Path) -> Result<BTreeMap<String, Moments>, Error> {
     let mut moments = BTreeMap::new();
     for file in optimizer_files(directory)? {
@@ -328,7 +347,7 @@ fn read_moments(directory: &Path) -> Result<BTreeMap<String, Moments>, Error> {
     Ok(moments)
 }
 
-/// Adds the moments in a file to `moments`.
+/// Adds the moments in the file `optimizer` to `moments`.
 fn read_moments_of(optimizer: &Path, moments: &mut BTreeMap<String, Moments>) -> Result<(), Error> {
     let (mut tensors, metadata) = read_finite_tensors(optimizer)?;
     let damaged = |problem: String| Error::Checkpoint {
@@ -368,7 +387,7 @@ fn read_moments_of(optimizer: &Path, moments: &mut BTreeMap<String, Moments>) ->
     Ok(())
 }
 
-/// Gives `moments`, read from `directory`, to `trainer`. If there are none, the trainer keeps its own.
+/// Gives `moments`, read from `directory`, to `trainer`. If there are none, the trainer keeps its own moments.
 fn import_moments<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     directory: &Path,

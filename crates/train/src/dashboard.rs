@@ -1,5 +1,5 @@
-//! The display of a run during training: a dashboard in the terminal, or lines of text elsewhere. Both are
-//! `MetricsRenderer`s of burn-train and receive the same metrics.
+//! The display of a run during training: a dashboard in the terminal, lines of text, or a status line. All displays
+//! receive the same metrics, through burn-train's `MetricsRenderer`.
 
 mod axis;
 mod log;
@@ -47,7 +47,7 @@ pub enum Display {
 }
 
 impl Display {
-    /// Whether the display names a run on a terminal while it trains.
+    /// Whether the display shows the name of a run on a terminal while the run trains.
     pub fn is_live(self) -> bool {
         use std::io::IsTerminal;
         match self {
@@ -57,7 +57,7 @@ impl Display {
         }
     }
 
-    /// Chooses the dashboard if standard input and output are terminals that can show it and `plain` is false;
+    /// Chooses the dashboard if `plain` is false and standard input and output are terminals that can show it;
     /// otherwise the log.
     pub fn detect(plain: bool) -> Self {
         use std::io::IsTerminal;
@@ -69,7 +69,7 @@ impl Display {
     }
 }
 
-/// The unit that a model reads, for its losses and speeds.
+/// The unit of a model's input, in which losses and speeds are given.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unit {
     /// Tokens, with the number of bytes of text per token if it is known. Losses can then be shown in bits per byte.
@@ -79,7 +79,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The unit of models that are trained on `corpus`.
+    /// Returns the unit of models that are trained on `corpus`.
     pub fn of(corpus: &Corpus) -> Self {
         match corpus.train {
             Examples::Images(_) => Self::Images,
@@ -87,7 +87,7 @@ impl Unit {
         }
     }
 
-    /// The name, such as `tokens`.
+    /// Returns the name, such as `tokens`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tokens(_) => "tokens",
@@ -95,7 +95,7 @@ impl Unit {
         }
     }
 
-    /// The name of the speed metric.
+    /// Returns the name of the speed metric.
     fn speed(self) -> &'static str {
         match self {
             Self::Tokens(_) => "Tokens/s",
@@ -107,11 +107,11 @@ impl Unit {
 /// The names of a run in the dashboard, and the work that follows the run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Title {
-    /// The experiment or comparison of the run.
+    /// The experiment or comparison that the run belongs to.
     pub whole: Option<String>,
     /// The name of the run; `None` for the name of its model.
     pub run: Option<String>,
-    /// The number of the run, counted from 1, and the number of all runs.
+    /// The number of the run, counted from 1, and the total number of runs.
     pub number: Option<(usize, usize)>,
     /// Training FLOPs of the later runs, as a multiple of the FLOPs of this run.
     pub to_come: f64,
@@ -131,19 +131,19 @@ pub(crate) struct About<'a> {
     pub directory: &'a Path,
     /// The step at which the run starts or continues, and its last step.
     pub steps: (usize, usize),
-    /// The unit that the model reads.
+    /// The unit of the model's input.
     pub unit: Unit,
 }
 
 impl About<'_> {
-    /// The number and the name of the run: `[2/6] wide, seed 1`.
+    /// Returns the number and the name of the run: `[2/6] wide, seed 1`.
     fn short(&self) -> String {
         let number = self.title.number.map(|(n, of)| format!("[{n}/{of}] "));
         let name = self.title.run.as_deref().unwrap_or(self.model);
         format!("{}{name}, seed {}", number.unwrap_or_default(), self.seed)
     }
 
-    /// The parts of the heading.
+    /// Returns the parts of the heading.
     fn heading(&self) -> Vec<String> {
         let number = self.title.number.map(|(n, of)| format!("{n} of {of}"));
         let seed = format!("seed {}", self.seed);
@@ -196,6 +196,7 @@ impl Activity {
 
 const LOSS: &str = "Loss";
 const LEARNING_RATE: &str = "Learning rate";
+const MUON_RATE: &str = "Learning rate, Muon";
 const GRADIENT_NORM: &str = "Gradient norm";
 const UTILISATION: &str = "MFU";
 const MEMORY: &str = "Memory";
@@ -210,7 +211,7 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// Opens a dashboard. It sets `stop` when the user asks to stop.
+    /// Opens a dashboard. The dashboard sets `stop` when the user asks to stop.
     pub(crate) fn open(display: Display, about: &About, stop: &Interrupter) -> Self {
         let (start, total_steps) = about.steps;
         // A run with no steps left needs no dashboard.
@@ -231,6 +232,7 @@ impl Dashboard {
                 LOSS,
                 GRADIENT_NORM,
                 LEARNING_RATE,
+                MUON_RATE,
                 speed,
                 MEMORY,
                 UTILISATION,
@@ -251,7 +253,7 @@ impl Dashboard {
         }
     }
 
-    /// Shows a row from before this start. It becomes part of the curves. The log does not repeat it.
+    /// Adds a row from an earlier start of the run to the curves. Only the terminal dashboard shows such rows.
     pub fn replay(&mut self, row: &Row, flops_per_token: f64) {
         if self.display == Display::Terminal {
             self.show(row, flops_per_token);
@@ -273,6 +275,7 @@ impl Dashboard {
         train(LOSS, row.train_loss, &|loss| format!("{loss:.4}"));
         train(GRADIENT_NORM, row.grad_norm, &|norm| format!("{norm:.3}"));
         train(LEARNING_RATE, row.lr, &|lr| format!("{lr:.2e}"));
+        train(MUON_RATE, row.muon_lr, &|lr| format!("{lr:.2e}"));
         train(unit.speed(), row.tokens_per_second, &|rate| {
             format!("{}, {}", si(rate), flops_per_second(rate * flops_per_token))
         });
@@ -305,28 +308,28 @@ impl Dashboard {
         renderer.render_train(progress, vec![step, tokens]);
     }
 
-    /// Shows the activity of the run from now on. This is cheap enough for every step.
+    /// Sets the activity that is shown from now on. The call is cheap enough for every step.
     pub fn activity(&mut self, activity: Activity) {
         if let Some(renderer) = &mut self.renderer {
             renderer.sink.activity(activity);
         }
     }
 
-    /// Shows the end of a step: the steps and tokens so far. This is cheap enough for every step.
+    /// Shows the end of a step: the steps and tokens so far. The call is cheap enough for every step.
     pub fn step(&mut self, step: usize, tokens: u64) {
         if let Some(renderer) = &mut self.renderer {
             renderer.sink.step(step, tokens);
         }
     }
 
-    /// Shows a note to the user. The terminal dashboard also prints it after it has closed.
+    /// Shows a note to the user. The terminal dashboard also prints the note after the dashboard has closed.
     pub fn note(&mut self, text: &str) {
         if let Some(renderer) = &mut self.renderer {
             renderer.sink.note(text);
         }
     }
 
-    /// Prints text sampled after `step` steps to the log. Other displays do not show it.
+    /// Prints text sampled after `step` steps to the log. Other displays do not show the text.
     pub fn sample(&mut self, step: usize, text: &str) {
         if let Some(renderer) = &mut self.renderer {
             renderer.sink.sample(step, text);
@@ -334,7 +337,7 @@ impl Dashboard {
     }
 }
 
-/// Describes a loss in nats per token or image, with the perplexity for tokens, the accuracy and, if known, the bits
+/// Describes a loss in nats per token or image, with the perplexity for tokens and, if known, the accuracy and the bits
 /// per byte.
 pub fn describe_loss(loss: f64, accuracy: Option<f64>, unit: Unit) -> String {
     let perplexity = match loss.exp() {
@@ -354,7 +357,8 @@ pub fn describe_loss(loss: f64, accuracy: Option<f64>, unit: Unit) -> String {
     }
 }
 
-/// Inserts the step into a text of [`describe_loss`], before the parentheses, because a narrow terminal cuts the end.
+/// Inserts the step into the result of [`describe_loss`], before the parentheses, because a narrow terminal cuts off
+/// the end.
 pub fn at_step(loss: &str, step: usize) -> String {
     match loss.split_once(" (") {
         Some((loss, more)) => format!("{loss} at step {step} ({more}"),

@@ -8,7 +8,7 @@ use residual_zoo_runs::{RunConfig, TrainConfig, composition};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The differences between two models, by path.
+/// Returns the differences between two models, by path.
 pub(crate) fn other_model<C: ModelConfig>(before: &C, now: &C) -> Vec<String> {
     let (mut before, mut now) = (tree(before), tree(now));
     compose(&mut before, &now);
@@ -18,7 +18,7 @@ pub(crate) fn other_model<C: ModelConfig>(before: &C, now: &C) -> Vec<String> {
     found
 }
 
-/// Writes a model of one architecture as a composition if the `other` model is one, so that their common fields can be
+/// Writes a model of one architecture as a composition if `other` is a composition, so that their common fields can be
 /// compared.
 fn compose(model: &mut Value, other: &Value) {
     if other.get("Composed").is_some()
@@ -28,15 +28,16 @@ fn compose(model: &mut Value, other: &Value) {
     }
 }
 
-/// The differences in model and training between two configs, by path, except a larger number of steps. Data are left
-/// out, because runs compare them by content.
+/// Returns the differences in model and training between two configs, by path. Omits a larger number of steps, and
+/// settings that do not change results, such as recomputation. Data are omitted too, because runs compare data by
+/// content. Only the settings of images, such as augmentation, are compared here.
 pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) -> Vec<String> {
     // These settings do not change results.
     let mut train = TrainConfig {
         recompute: now.train.recompute,
         shard_optimizer: now.train.shard_optimizer,
         tensorboard: now.train.tensorboard,
-        // Its effect is the number of steps.
+        // A token budget only sets the number of steps, which is compared.
         tokens: now.train.tokens,
         ..before.train.clone()
     };
@@ -59,7 +60,7 @@ pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) ->
     found
 }
 
-/// Describes a larger number of steps, which needs no permission.
+/// Describes an increase in the number of steps, which needs no permission; `None` if there is no increase.
 pub(crate) fn longer<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) -> Option<String> {
     let (from, to) = (before.train.steps, now.train.steps);
     let by = match now.train.tokens {
@@ -78,8 +79,7 @@ fn tree<T: Serialize>(value: &T) -> Value {
     serde_json::to_value(value).unwrap_or_else(|e| unreachable!("a config is plain data: {e}"))
 }
 
-/// Adds the differences of two values at `path` to `found`. The path leaves out names of variants, as paths of `--set`
-/// may.
+/// Adds the differences between two values at `path` to `found`. The path omits variant names, as `--set` paths may.
 fn compare(path: &str, before: &Value, now: &Value, found: &mut Vec<String>) {
     match (before, now) {
         _ if before == now => (),
@@ -91,7 +91,7 @@ fn compare(path: &str, before: &Value, now: &Value, found: &mut Vec<String>) {
             }
             (None, None) => {
                 for name in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
-                    // A field that is left out is `None`.
+                    // An omitted field is `None`.
                     let [a, b] = [a, b].map(|fields| fields.get(name).unwrap_or(&Value::Null));
                     compare(&format!("{path}.{name}"), a, b, found);
                 }
@@ -109,7 +109,7 @@ fn compare(path: &str, before: &Value, now: &Value, found: &mut Vec<String>) {
 
 type Fields = serde_json::Map<String, Value>;
 
-/// The name and the content of a variant, if the fields are the JSON form of a variant.
+/// Returns the name and the content of a variant, if the fields are the JSON form of a variant.
 fn variant(fields: &Fields) -> Option<(&String, &Value)> {
     let only = fields.iter().next().filter(|_| fields.len() == 1);
     only.filter(|(name, _)| name.starts_with(char::is_uppercase))
@@ -123,7 +123,7 @@ pub(crate) fn difference(
     format!("{what} was {before}, now {now}")
 }
 
-/// Shows a value as in a file.
+/// Shows a value in the syntax of a config file.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "None".into(),
@@ -146,7 +146,7 @@ fn shown(value: &Value) -> String {
             }
         },
         Value::String(name) if name.starts_with(char::is_uppercase) => name.clone(),
-        // Small numbers are written as 1e-5.
+        // Small numbers are written in the form `1e-5`.
         Value::Number(number) if number.is_f64() => {
             format!("{:?}", number.as_f64().unwrap_or(f64::NAN))
         }

@@ -1,6 +1,7 @@
 //! Sums since the last row of the metrics, and the detection of loss spikes.
 //!
-//! Both are part of a checkpoint, so a resumed run writes the same rows as an uninterrupted one.
+//! Sums and earlier losses are part of a checkpoint, so a resumed run writes the same losses and spikes as an
+//! uninterrupted run.
 
 use std::collections::VecDeque;
 
@@ -14,7 +15,7 @@ use crate::trainer::Step;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interval {
-    /// Number of steps, including skipped ones.
+    /// Number of steps, including skipped steps.
     pub steps: usize,
     /// Number of skipped steps.
     pub skipped: usize,
@@ -31,7 +32,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Adds a step with learning rate `lr` that took `seconds`.
+    /// Adds a step with learning rate `lr` that took `seconds`. `spike` is the z-score of the loss if it is a spike.
     pub fn add(&mut self, step: &Step, lr: f64, seconds: f64, spike: Option<f64>) {
         self.steps += 1;
         self.seconds += seconds;
@@ -55,7 +56,7 @@ impl Interval {
         seconds && loss && self.skipped <= self.steps
     }
 
-    /// Mean loss of the steps that were not skipped.
+    /// Returns the mean loss of the steps that were not skipped.
     pub fn mean_loss(&self) -> Option<f64> {
         let good = self.steps - self.skipped;
         (good > 0).then(|| self.loss / good as f64)
@@ -78,8 +79,8 @@ impl RecentLosses {
         self.0.len() <= WINDOW && self.0.iter().all(|loss| loss.is_finite())
     }
 
-    /// Remembers `loss` and returns its z-score: the number of standard deviations above the mean
-    /// of the earlier losses. `None` if there are too few earlier losses or all are equal.
+    /// Remembers `loss` and returns its z-score: the number of standard deviations above the mean of the earlier
+    /// losses. Returns `None` if there are too few earlier losses, or if they are all equal.
     pub fn push(&mut self, loss: f64) -> Option<f64> {
         let losses = &mut self.0;
         let n = losses.len() as f64;

@@ -1,7 +1,7 @@
-//! Training measured in steps: the trainer, its dashboard, its checkpoints and benchmarks. [`residual_zoo_runs`] has
-//! the files of a run.
+//! Training: the trainer, its dashboard, its checkpoints and benchmarks. [`residual_zoo_runs`] defines the files of a
+//! run.
 //!
-//! This crate knows models only by [`ModelConfig`](residual_zoo_core::ModelConfig) and
+//! This crate knows models only through [`ModelConfig`](residual_zoo_core::ModelConfig) and
 //! [`LanguageModel`](residual_zoo_core::LanguageModel), so every architecture trains the same way.
 
 #![forbid(unsafe_code)]

@@ -11,16 +11,17 @@ use residual_zoo_core::params::{self, ImportError, ParamInfo, Role};
 use residual_zoo_core::{ConfigError, Matrices, Muon, Precision};
 use residual_zoo_runs::{OptimizerKind, TrainConfig};
 
-/// AdamW, SGD, or Muon with AdamW. The weight decay of AdamW and Muon is multiplied by the learning rate, as in PyTorch.
-/// Weight decay applies only to parameters with [`Role::Weight`]. Muon takes the parameters that consist of hidden
-/// [`Matrices`].
+/// AdamW, SGD, or Muon with AdamW. The weight decay of AdamW and Muon is multiplied by the learning rate, as in
+/// PyTorch. Weight decay applies only to parameters with [`Role::Weight`]. Muon takes the parameters that consist of
+/// hidden [`Matrices`].
 ///
-/// With AdamW and SGD, parameters can have learning rates of their own, as with μP. Weight decay does not follow them.
+/// With AdamW and SGD, parameters can have learning rates of their own, as with μP. These learning rates do not change
+/// the effect of weight decay.
 pub struct Optimizer<B: AutodiffBackend> {
     kind: OptimizerKind,
     /// The constants of all steps. SGD uses only the scale, the learning rate and the weight decay.
     constants: AdamW,
-    /// The learning rate of hidden matrices, divided by the one of other parameters.
+    /// The learning rate of hidden matrices, divided by the learning rate of other parameters.
     hidden_rate: f64,
     /// The precision of Muon's products.
     precision: Precision,
@@ -34,25 +35,29 @@ pub struct Optimizer<B: AutodiffBackend> {
 /// The moments of a flattened parameter, `[count]`.
 struct State<B: AutodiffBackend> {
     first: Tensor<B::InnerBackend, 1>,
-    /// AdamW's second moment, or the squares of a form of Muon that has them, with their own count.
+    /// AdamW's second moment, or the running mean of squares that a form of Muon keeps. The number of squares can
+    /// differ from `count`.
     second: Option<Tensor<B::InnerBackend, 1>>,
     steps: usize,
 }
 
-/// The moments of a parameter on the host. The first has the shape of the parameter.
+/// The moments of a parameter on the host. The first moment has the shape of the parameter.
 #[derive(Clone, Debug)]
 pub struct Moments {
-    /// Moving average of the gradient; with SGD, the sum of the gradients, each weighted with a power of the momentum.
+    /// Moving average of the gradient. With SGD, the sum of the gradients, including the weight decay, each weighted by
+    /// a power of the momentum.
     pub first: TensorData,
-    /// Moving average of the squared gradient, with AdamW, in the shape of the parameter. With
-    /// [`MuonForm::Nanochat`](residual_zoo_core::MuonForm), the running mean of squares, in its own shape.
+    /// With AdamW, the moving average of the squared gradient, in the shape of the parameter. With
+    /// [`MuonForm::Nanochat`](residual_zoo_core::MuonForm), the running mean of squares, in the shape that
+    /// [`Muon::squares`] returns.
     pub second: Option<TensorData>,
-    /// Number of steps in both averages.
+    /// Number of steps that the moments contain.
     pub steps: usize,
 }
 
 impl<B: AutodiffBackend> Optimizer<B> {
-    /// An optimizer without moments. `rates` holds the learning-rate factors that differ from 1, by parameter name.
+    /// Makes an optimizer without moments. `rates` holds the learning-rate factors that differ from 1, by parameter
+    /// name.
     pub fn new(config: &TrainConfig, rates: BTreeMap<String, f64>) -> Self {
         let others = config.learning_rate;
         let hidden = match config.optimizer {
@@ -96,7 +101,13 @@ impl<B: AutodiffBackend> Optimizer<B> {
         Ok(())
     }
 
-    /// Makes the step of parameter `p` at learning rate `lr`, without its number.
+    /// Returns the learning rate of the matrices that Muon trains, if other parameters have `lr`; `None` with another
+    /// optimizer.
+    pub fn muon_rate(&self, lr: f64) -> Option<f64> {
+        matches!(self.kind, OptimizerKind::Muon(_)).then(|| lr * self.hidden_rate)
+    }
+
+    /// Makes the step of parameter `p` at learning rate `lr`, without the number of the step.
     fn step_of(&self, p: &ParamInfo, lr: f64) -> Step {
         let rate = self.rates.get(&p.name).copied().unwrap_or(1.0);
         let decay = match p.role {
@@ -127,7 +138,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
         }
     }
 
-    /// The shape of the second moment of parameter `p`, if it has one.
+    /// Returns the shape of the second moment of parameter `p`, if it has one.
     pub(crate) fn second_shape(&self, p: &ParamInfo) -> Option<Vec<usize>> {
         match (self.kind, p.matrices) {
             (OptimizerKind::Sgd { .. }, _) => None,
@@ -187,7 +198,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
             self.states.insert(place.id, state);
             after.insert(place.id, (place.shape, x));
         };
-        // One kernel can take all of AdamW's steps.
+        // One kernel can perform the AdamW steps of all parameters.
         let (mut places, mut due) = (Vec::new(), Vec::new());
         for Taken {
             place,
@@ -275,13 +286,13 @@ impl<B: AutodiffBackend> Optimizer<B> {
 
     /// Restores the state from [`export`](Self::export).
     ///
-    /// A parameter without a state starts without moments; it was never part of a loss. States of parameters that are
-    /// no longer trained are dropped.
+    /// A parameter that was never part of a loss has no state, and starts without moments. States of parameters that
+    /// are no longer trained are dropped.
     ///
     /// # Errors
     ///
-    /// Returns an error if the shape of a state differs from its parameter's, or if a state belongs to no parameter of
-    /// `model`. The optimizer is then unchanged.
+    /// Returns an error if the shape of a moment does not fit its parameter, if a second moment is missing or not
+    /// wanted, or if a state belongs to no parameter of `model`. The optimizer is then unchanged.
     pub fn import<M: Module<B>>(
         &mut self,
         model: &M,
@@ -339,7 +350,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
 /// The step of a parameter.
 #[derive(Clone, Copy)]
 enum Step {
-    /// The number of the step and the scale of the gradient are set when it is performed.
+    /// The number of the step and the scale of the gradient are set when the step is performed.
     AdamW(AdamW),
     Sgd {
         momentum: f64,
@@ -358,7 +369,7 @@ enum Step {
 struct Place {
     id: ParamId,
     shape: Shape,
-    /// Number of its steps, including the one that is due.
+    /// Number of steps of the parameter, including the current step.
     steps: usize,
 }
 
@@ -372,8 +383,8 @@ struct Taken<B: AutodiffBackend> {
     grad: Tensor<B::InnerBackend, 1>,
 }
 
-/// Takes the parameters that have a gradient out of a model, so that a step can change them in place. In the model,
-/// tensors of one element take their place.
+/// Takes parameters out of a model, so that a step can change them in place: the parameters that have a gradient and
+/// that this process updates. A tensor of one element replaces each of them in the model.
 struct Take<'a, B: AutodiffBackend> {
     optimizer: &'a mut Optimizer<B>,
     /// The step of each parameter, and the shape of its second moment.
@@ -427,7 +438,7 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Take<'_, B> {
     }
 }
 
-/// The shapes of parameters, and the parameters after a step, `[count]`.
+/// The flattened parameters after a step, `[count]` each, with their shapes.
 type Stepped<B> = HashMap<ParamId, (Shape, Tensor<<B as AutodiffBackend>::InnerBackend, 1>)>;
 
 /// Puts parameters back into their model.
@@ -442,7 +453,7 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Put<B> {
     }
 }
 
-/// The global norm of all gradients, `[1]`, on the device.
+/// Returns the global norm of all gradients, `[1]`, on the device.
 pub fn global_norm<B: AutodiffBackend, M: Module<B>>(
     model: &M,
     grads: &GradientsParams,
@@ -471,7 +482,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Flat<'_, B> {
     }
 }
 
-/// The names of the parameters whose gradient is not finite, in the order of the model's fields.
+/// Returns the names of the parameters whose gradient is not finite, in the order of the model's fields.
 pub fn not_finite<B: AutodiffBackend, M: Module<B>>(
     model: &M,
     grads: &GradientsParams,
@@ -501,8 +512,9 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for NotFinite<'_> {
     }
 }
 
-/// The factor that reduces gradients of norm `norm` to norm `limit` if they exceed it (Pascanu et al., "On
-/// the difficulty of training recurrent neural networks", 2013, algorithm 1; 1e-6 as in PyTorch).
+/// Returns the factor that reduces gradients of norm `norm` to norm `limit`; 1 if `norm` does not exceed `limit`. See
+/// algorithm 1 of Pascanu et al., "On the difficulty of training recurrent neural networks" (2013). The constant 1e-6
+/// is PyTorch's.
 pub fn clip_scale(norm: f64, limit: f64) -> f64 {
     (limit / (norm + 1e-6)).min(1.0)
 }

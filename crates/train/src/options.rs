@@ -18,7 +18,8 @@ pub struct RunOptions {
     pub display: Display,
     /// The title in the dashboard.
     pub title: Title,
-    /// The peak rate of the device in TFLOP/s, for the MFU: the fraction of this rate that is used.
+    /// The peak performance of the device in TFLOP/s. The peak is needed for the MFU (model FLOPs utilisation), the
+    /// fraction of the peak that training uses.
     pub peak_tflops: Option<f64>,
     /// Another run directory. If given, a new run starts from a checkpoint in it.
     pub init_from: Option<(PathBuf, FirstWeights)>,
@@ -30,21 +31,21 @@ pub struct RunOptions {
     pub notes: Vec<String>,
     /// Whether an existing run may continue with another config, other data or another backend.
     pub allow_config_change: bool,
-    /// Stops the run after the current step, or in a validation or sample, with a checkpoint.
+    /// Stops the run after the current step, or during a validation or sample, and saves a checkpoint.
     pub stop: Interrupter,
-    /// Stops the run after this many steps, with a checkpoint.
+    /// Stops the run once it has made this many steps in all, and saves a checkpoint.
     pub until: Option<usize>,
-    /// Whether other runs are trained on the same cores, which is recorded in the history.
+    /// Whether other runs are trained on the same cores. The run's history records this.
     pub shares_cores: bool,
     /// The processes that train the run together, if there are several. This process leads them.
     pub team: Option<Team>,
-    /// Whether a run that has lost rows of its metrics is refused, because its rows are compared. Otherwise, a note
+    /// Whether a run that has lost metrics rows is refused, because its rows will be compared. Otherwise, a note
     /// reports the lost rows.
     pub needs_all_rows: bool,
 }
 
 impl RunOptions {
-    /// Options for training in `directory` to the end, without a display.
+    /// Makes options for training in `directory` to the end, without a display.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -65,7 +66,7 @@ impl RunOptions {
     }
 }
 
-/// The way a model starts from the checkpoint of another run.
+/// The way in which a model starts from the checkpoint of another run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FirstWeights {
     /// The weights and the moments of the optimizer are taken over (`Transfer::grow`). A larger TokenFormer appends new

@@ -1,13 +1,13 @@
-//! Continuing a run: checks the changes, and restores the state at which it stopped.
+//! Continues a run: checks the changes since its last start, and restores the state of its newest checkpoint.
 
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{Corpus, Source};
-use residual_zoo_runs::checkpoint::{self, Newest};
+use residual_zoo_runs::checkpoint::{self, Needs, Newest};
 use residual_zoo_runs::run_dir::{self, DataIdentity, Start};
-use residual_zoo_runs::{Choice, Error, Remedy, Row, RunConfig, RunDir, disk};
+use residual_zoo_runs::{Choice, Error, Remedy, Row, RunConfig, RunDir, SavedWeights, disk};
 use residual_zoo_system::{Blame as _, counted};
 
 use crate::checkpoint::{Journal, load};
@@ -18,7 +18,7 @@ use crate::{RunOptions, Trainer};
 pub(crate) struct Resumed {
     /// The rows so far.
     pub rows: Vec<Row>,
-    /// The state that is not in these rows yet.
+    /// The logs at the checkpoint, and the measurements that are not in a row yet.
     pub journal: Journal,
     /// The checkpoint from which the run continues, if there is one.
     pub checkpoint: Option<PathBuf>,
@@ -26,8 +26,7 @@ pub(crate) struct Resumed {
     pub notes: Vec<String>,
 }
 
-/// Continues the run in `directory` from its newest good checkpoint, or from step 0 if there is
-/// none.
+/// Continues the run in `directory` from its newest good checkpoint, or from step 0 if there is none.
 pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     corpus: &Corpus,
@@ -42,9 +41,9 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
         mut notes,
         newest,
     } = compared(trainer, corpus, options)?;
-    // Everything that can fail comes before the first change on disk.
+    // All checks come before the first change on disk.
     let (mut journal, mut rows) = (Journal::default(), Vec::new());
-    // The last step with a row. The steps after it are in the journal, and their row is still to come.
+    // The last step with a row. The steps after it are in the journal, and their row is not written yet.
     let mut logged = 0;
     if let Some(newest) = &newest {
         let (found, kept) = load(trainer, &newest.path)?;
@@ -70,17 +69,22 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
     }
     start.step = trainer.progress.step;
     notes.extend(set_aside(newest.as_ref())?);
-    notes.push(match &newest {
+    let note = match &newest {
         Some(newest) => {
             let (step, steps) = (start.step, trainer.config.train.steps);
-            progress_note(newest, steps, step >= steps && journal.interval.steps == 0)
+            let ended = step >= steps && journal.interval.steps == 0;
+            if ended && !start.changes.is_empty() {
+                notes.push("no step used these changes, because the run had ended".into());
+            }
+            progress_note(newest, steps, ended)
         }
         None => {
             directory.set_logs_aside()?;
             disk::create_directories(&path.join(checkpoint::CHECKPOINTS))?;
             "there is no checkpoint yet: starting over from step 0".into()
         }
-    });
+    };
+    notes.push(note);
     checkpoint::clean(path);
     let [metrics, samples] = &journal.logs();
     let now = (&trainer.config, &corpus.tokenizer, &identity);
@@ -106,13 +110,14 @@ pub(crate) fn check<B: AutodiffBackend, C: ModelConfig>(
     let (journal, _) = load(trainer, &newest.path)?;
     check_step(&newest.path, trainer.progress.step)?;
     let [metrics, samples] = &journal.logs();
-    run_dir::read_back(path, trainer.progress.step, [metrics, samples])?;
+    let logged = trainer.progress.step - journal.interval.steps;
+    run_dir::read_back(path, logged, [metrics, samples])?;
     run_dir::check_writable(path, true, trainer.config.train.tensorboard)
 }
 
 /// The result of comparing a run with its current start.
 struct Compared {
-    /// Reports of lost rows, as found at earlier starts.
+    /// The reports of lost rows from earlier starts.
     lost_before: Vec<String>,
     /// The current start.
     start: Start,
@@ -172,7 +177,8 @@ fn compared<B: AutodiffBackend, C: ModelConfig>(
 ///
 /// # Errors
 ///
-/// Returns [`Error::Differs`] if `options` do not allow the changes. Only a larger number of steps is always allowed.
+/// Returns [`Error::Differs`] if `options` do not allow the changes. A larger number of steps is always allowed.
+/// Another tokenizer, or an optimizer that keeps other moments, is always an error.
 fn changes<C: ModelConfig>(
     config: &RunConfig<C>,
     (corpus, identity): (&Corpus, &DataIdentity),
@@ -208,7 +214,7 @@ fn changes<C: ModelConfig>(
     Ok(changes)
 }
 
-/// Notes for the user on the changes since the start `last`.
+/// Returns notes for the user on the changes since the start `last`.
 fn change_notes(last: Option<&Start>, now: &Start) -> Vec<String> {
     let changed = now
         .changes
@@ -234,7 +240,8 @@ fn change_notes(last: Option<&Start>, now: &Start) -> Vec<String> {
     notes
 }
 
-/// Refuses to start a run over if its initial weights came from another run. They are lost with the run's checkpoints.
+/// Refuses to start a run over if its initial weights came from another run, because these weights are lost with the
+/// run's checkpoints.
 fn check_restart(path: &Path, first: Option<&Start>) -> Result<(), Error> {
     let Some(run) = first.and_then(|first| first.init_from.as_ref()) else {
         return Ok(());
@@ -290,8 +297,9 @@ fn progress_note(newest: &Newest, steps: usize, ended: bool) -> String {
     }
 }
 
-/// Refuses initial weights that differ from the weights with which the run began. Weights are the same if they come
-/// from the same directory, or if they are equal, for example after the directory was moved.
+/// Refuses initial weights that differ from the weights with which the run began. Weights count as the same if no
+/// checkpoint is chosen and they come from the same directory. Otherwise they must be equal, for example after the
+/// directory was moved.
 fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<(), Error> {
     let Some(asked) = options.init_from.as_ref().map(|(run, _)| absolute(run)) else {
         return Ok(());
@@ -302,7 +310,7 @@ fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<()
         return Ok(());
     }
     if let Some(weights) = first.and_then(|first| first.init_weights.as_ref()) {
-        let chosen = choice.of(&asked)?;
+        let chosen = choice.of(&asked, Needs::Weights(SavedWeights::Trained))?;
         if checkpoint::weights_blake3(&chosen.path)? == *weights {
             return Ok(());
         }
@@ -361,8 +369,8 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
     }
 }
 
-/// Refuses a changed `tokenizer.json` if the data are the same, because their identity includes the tokenizer. A
-/// missing file is written again later.
+/// Refuses a changed `tokenizer.json` in a run whose data are the same, because the identity of the data includes the
+/// tokenizer. A missing file is written again later.
 fn check_own_tokenizer(path: &Path, corpus: &Corpus) -> Result<(), Error> {
     if std::fs::symlink_metadata(path.join(run_dir::TOKENIZER)).is_err() {
         return Ok(());
@@ -376,11 +384,11 @@ fn check_own_tokenizer(path: &Path, corpus: &Corpus) -> Result<(), Error> {
     }
 }
 
-/// Describes how the data differ from the data of the run in `path`, if they do. Both must have the same tokenizer.
+/// Describes how the data differ from the data of the run in `path`, if they do. The tokenizers must be equal.
 ///
 /// # Errors
 ///
-/// Returns an error if the tokenizers differ, or the run lacks a file.
+/// Returns an error if the tokenizers differ, or if the run lacks a file.
 pub fn data_difference(
     path: &Path,
     corpus: &Corpus,

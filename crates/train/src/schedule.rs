@@ -7,14 +7,14 @@ use residual_zoo_runs::{DecayShape, Schedule, TrainConfig};
 pub(crate) struct Curriculum {
     /// Whether the run was at the last level before the validation.
     pub(crate) was_last: bool,
-    /// The lengths of a sequence at the levels that the run has moved to, from the second level on.
+    /// The sequence lengths of the levels that the run has moved to, from the second level on.
     pub(crate) lengths: Vec<f64>,
-    /// The length of a sequence at the last level, l_max.
+    /// The sequence length of the last level, l_max.
     pub(crate) longest: f64,
 }
 
-/// The factor by which `schedule` multiplies the learning rate after a validation with loss `loss`. `before` is the
-/// previous factor, which is 1 at the start.
+/// Returns the factor by which `schedule` multiplies the learning rate after a validation with loss `loss`. `before` is
+/// the previous factor, which is initially 1.
 pub(crate) fn factor(schedule: Schedule, before: f64, loss: f64, curriculum: &Curriculum) -> f64 {
     let at_level = |l: &f64| 1.0 - 0.5 * l / curriculum.longest;
     let decayed: f64 = curriculum.lengths.iter().map(at_level).product();
@@ -25,7 +25,7 @@ pub(crate) fn factor(schedule: Schedule, before: f64, loss: f64, curriculum: &Cu
     }
 }
 
-/// The learning rate of step `step`, counted from 0, without the factor of [`Schedule::Kausik`].
+/// Returns the learning rate of step `step`, counted from 0, without the factor of [`Schedule::Kausik`].
 pub fn learning_rate(config: &TrainConfig, step: usize) -> f64 {
     let &TrainConfig {
         learning_rate: peak,
@@ -38,7 +38,7 @@ pub fn learning_rate(config: &TrainConfig, step: usize) -> f64 {
         return peak * (step + 1) as f64 / (warmup as f64 + 1.0);
     }
     let last = steps.saturating_sub(1).max(warmup.saturating_add(1));
-    // The last step before the fall.
+    // `start` is the last step before the learning rate falls.
     let (start, shape) = match config.schedule {
         Schedule::Cosine | Schedule::Kausik => (warmup, DecayShape::Cosine),
         Schedule::Linear => (warmup, DecayShape::Linear),

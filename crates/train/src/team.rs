@@ -1,8 +1,9 @@
-//! Training of one run by several processes. Each computes the gradients of its share of the micro-batches of a step,
-//! and all update the same weights with the sum.
+//! Trains one run in several processes. Each process computes the gradients of its share of a step's micro-batches, and
+//! all processes update the same weights with the sum. With `train.shard_optimizer`, each process instead updates a
+//! part of the weights, sends this part to the others, and writes its own moments of the optimizer to each checkpoint.
 //!
-//! The leader runs [`run`](crate::run) as if it were alone, and keeps the run directory. The other processes [`follow`]
-//! it.
+//! The leader calls [`run`](crate::run) with the team in its options, and writes the other files of the run directory.
+//! The other processes [`follow`] the leader.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -35,7 +36,7 @@ pub struct Start<C> {
     pub data: String,
 }
 
-/// An order of the leader after its first message.
+/// An order from the leader after its first message.
 #[derive(Serialize, Deserialize)]
 enum Order {
     /// Take the leader's weights and moments.
@@ -46,7 +47,7 @@ enum Order {
     Compare,
     /// Show that you see the run in this directory.
     Find(String),
-    /// Write the moments that only you have to this directory.
+    /// Write to this directory the moments that only you have.
     Save(String),
 }
 
@@ -82,16 +83,17 @@ pub(crate) fn begin<C: ModelConfig>(
     Ok(())
 }
 
-/// As another process, receives the run that will be trained; `None` if the leader has ended.
+/// In a process that follows the leader, receives the run that will be trained; `None` if the leader has ended.
 pub fn start<C: ModelConfig>(team: Team) -> Option<Start<C>> {
     hear(team)
 }
 
-/// Follows the leader of `team` in training on `corpus`, until it ends.
+/// Follows the leader of `team` in training on `corpus`, until the leader ends.
 ///
 /// # Errors
 ///
-/// Returns an error if the data of this process differ from the leader's, and the errors of [`Trainer::new`].
+/// Returns an error if the data of this process differ from the leader's, and the errors of [`Trainer::new`] and
+/// [`Trainer::step`].
 pub fn follow<B: AutodiffBackend, C: ModelConfig>(
     team: Team,
     start: Start<C>,
@@ -110,7 +112,7 @@ pub fn follow<B: AutodiffBackend, C: ModelConfig>(
                 trainer.step()?;
             }
             Order::Compare => drop(trainer.same_weights()),
-            // The leader gets the errors too.
+            // The leader gets these errors too and reports them, so they are ignored here.
             Order::Find(run) => drop(find(team, Path::new(&run))),
             Order::Save(directory) => drop(trainer.save_shard(team, Path::new(&directory))),
         }
@@ -134,7 +136,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the processes will write parts of checkpoints, and one does not see the run in `directory`.
+    /// With `train.shard_optimizer`, each process writes a part of every checkpoint. In that case, returns an error if
+    /// a process does not see the run in `directory`, or if its path is not UTF-8.
     pub(crate) fn lead(&mut self, team: Team, directory: &Path) -> Result<(), Error> {
         say(team, &Order::Share);
         self.share(team);
@@ -198,7 +201,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         self.optimizer.leave(of_others);
     }
 
-    /// The parameters that other processes update.
+    /// Returns the parameters that other processes update.
     fn of_others(&self) -> HashSet<ParamId> {
         let Some(team) = self.sharing() else {
             return HashSet::new();
@@ -208,8 +211,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         of_others.map(|(id, _)| id).collect()
     }
 
-    /// The rank of the process that updates each parameter. In order of size, largest first, each parameter goes to the
-    /// process that has the fewest values so far.
+    /// Returns the rank of the process that updates each parameter. In order of size, largest first, each parameter
+    /// goes to the process that has the fewest values so far.
     fn owners(&self) -> HashMap<ParamId, usize> {
         let size = self.team.map_or(1, |team| team.size());
         let count = |parameter: &ParamInfo| parameter.shape.iter().product::<usize>();
@@ -224,12 +227,12 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         owners.collect()
     }
 
-    /// The team, if it shares the moments.
+    /// Returns the team, if its processes divide the moments among themselves.
     fn sharing(&self) -> Option<Team> {
         self.team.filter(|_| self.config.train.shard_optimizer)
     }
 
-    /// Gives all processes the parameters that each one has updated.
+    /// If each process has updated only a part of the parameters, sends each part to all processes.
     pub(crate) fn exchange_weights(&mut self) {
         if let Some(team) = self.sharing() {
             let owners = self.owners();
@@ -238,8 +241,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         }
     }
 
-    /// Writes the moments of the optimizer to `directory`. Processes that share the moments write a file each. Returns
-    /// the number of files.
+    /// Writes the moments of the optimizer to `directory`. Processes that divide the moments write one file each.
+    /// Returns the number of files.
     ///
     /// # Errors
     ///
@@ -307,7 +310,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     }
 }
 
-/// A path with the same meaning for all processes.
+/// Returns the absolute path as text, which has the same meaning for all processes.
 fn sendable(path: &Path) -> Result<String, Error> {
     let whole = std::path::absolute(path).map_err(Error::io("find", path))?;
     whole.into_os_string().into_string().map_err(|_| {
@@ -335,7 +338,7 @@ fn find(team: Team, directory: &Path) -> Result<(), Error> {
     }
 }
 
-/// Appends the values of a tensor.
+/// Appends the values of `data` to `values`.
 fn extend(values: &mut Vec<f32>, data: TensorData) {
     let data = data.convert::<f32>();
     let all = data.as_slice::<f32>();
@@ -371,7 +374,7 @@ fn broadcast(team: Team, data: &mut TensorData) {
     broadcast_from(team, 0, data);
 }
 
-/// Gives all processes the tensor of the process of this rank.
+/// Gives all processes the tensor of the process with rank `rank`.
 fn broadcast_from(team: Team, rank: usize, data: &mut TensorData) {
     let mut values = Vec::new();
     extend(&mut values, data.clone());
@@ -379,9 +382,10 @@ fn broadcast_from(team: Team, rank: usize, data: &mut TensorData) {
     *data = TensorData::new(values, data.shape.clone());
 }
 
-/// Replaces the gradients of the parameters of `model`, and `loss`, `[1]`, by their sums over all processes.
+/// Replaces the gradients of the parameters of `model` with their sums over all processes. Returns the sum of `loss`,
+/// `[1]`.
 ///
-/// The sums go through the memory of the host in one buffer.
+/// The sums go through host memory in one buffer.
 pub(crate) fn sum<B: AutodiffBackend, M: Module<B>>(
     team: Team,
     model: &M,

@@ -55,7 +55,7 @@ pub(crate) fn config() -> RunConfig<Config> {
     RunConfig { model, data, train }
 }
 
-/// The same model on sequences of 8, then 12, then 20 tokens.
+/// Returns a config for the copying task, with sequences of 8, then 12, then 20 tokens.
 fn copying() -> RunConfig<Config> {
     let mut config = config();
     config.model.0.context = 20;
@@ -95,7 +95,7 @@ fn a_step_is_adamw_with_decay_of_weights_alone() {
     config.train.weight_decay = 0.5;
     config.train.grad_clip = None;
     assert_steps(&config, adamw);
-    // Under μP, hidden weights have a learning rate of their own, which their weight decay does not follow.
+    // Under μP, hidden weights have a learning rate of their own, which does not change the effect of weight decay.
     let base = Gpt2Base {
         width: config.model.0.width / 2,
         n_head: 1,
@@ -132,7 +132,7 @@ fn adamw(t: i32, lr: f64, rate: f64, decay: f64, (x, g): (&mut f64, f64), [m, v]
     *x -= lr * (rate * m / (v.sqrt() + 1e-8) + decay * *x);
 }
 
-/// Asserts that `update` gives the results of three steps. It gets the number of the step, the learning rate, its
+/// Asserts that `update` gives the results of three steps. `update` gets the number of the step, the learning rate, its
 /// factor, the weight decay, a number with its gradient, and its moments.
 fn assert_steps(
     config: &RunConfig<Config>,
@@ -368,7 +368,8 @@ fn a_damaged_checkpoint_is_an_error() {
         assert!(error.to_string().contains(file), "{error}");
         std::fs::write(path.join(file), whole).unwrap();
     }
-    // Undamaged files: moments of a parameter that the model does not have, then of another model.
+    // Undamaged files: first the moments of a parameter that the model does not have, then a checkpoint of another
+    // model.
     let tensors = std::fs::read(path.join("optimizer.safetensors")).unwrap();
     let name = b"\\\"embeddings.tokens.weight\\\"";
     let at = tensors.windows(name.len()).position(|w| w == name).unwrap();
@@ -445,7 +446,7 @@ fn a_step_that_is_not_finite_is_skipped_and_counted() {
     assert_ne!(weights(trainer.model()), weights_before);
 }
 
-/// The moments and step counts of every parameter.
+/// Returns the moments and step counts of every parameter.
 fn moments(trainer: &Trainer<B, Config>) -> BTreeMap<String, (usize, Vec<f64>)> {
     let numbers = |m: crate::optimizer::Moments| {
         let both = m

@@ -1,4 +1,4 @@
-//! Training of a model from the first to the last step, with logs, validations, samples and checkpoints.
+//! Trains a model from the first to the last step, with logs, validations, samples and checkpoints.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -27,17 +27,26 @@ use crate::team;
 use crate::trainer::{SAMPLE, sequences};
 use crate::{RunOptions, Summary, Trainer, Validation};
 
-/// Trains the model of `config` on `corpus`. Starts a new run, or continues the run in the directory.
+/// Trains the model of `config` on `corpus`. Starts a new run in the directory of `options`, or continues the run that
+/// is there.
 ///
-/// A run continues from its newest good checkpoint. It gives the same rows and weights as an uninterrupted run, bit for
-/// bit on deterministic backends. Model, training, data and backend must be the same. Only the number of steps may be
-/// larger, and the settings of recomputation, sharding and TensorBoard may differ.
-/// [`RunOptions::allow_config_change`] permits other changes too.
+/// A run continues from its newest good checkpoint, or from step 0 if it has no checkpoint. The continued run gives the
+/// same losses and weights as an uninterrupted run, bit for bit on deterministic backends. The model, training, data
+/// and backend must be the same as before. However, the number of steps may be larger, and the settings for
+/// recomputation, sharding and TensorBoard may differ. [`RunOptions::allow_config_change`] permits other changes too,
+/// except another tokenizer and an optimizer that keeps other moments.
 ///
 /// # Errors
 ///
-/// Returns an error if the config is invalid, or if the directory contains something else or another run, is in use or
-/// cannot be written. Also returns an error if too many consecutive steps have a loss or gradient that is not finite.
+/// Returns an error in these cases:
+///
+/// - The config or [`RunOptions::peak_tflops`] is invalid, or the data do not fit the config.
+/// - The initial weights cannot be loaded.
+/// - The directory contains another run or something else, is in use, or cannot be written to.
+/// - The run in the directory cannot continue, for example because its checkpoints are damaged.
+/// - The data of a step or a validation cannot be read.
+/// - Too many consecutive steps have a loss or gradient that is not finite.
+/// - The processes of a team cannot train the model together, or no longer have the same weights.
 pub fn run<B: AutodiffBackend, C: ModelConfig>(
     config: RunConfig<C>,
     corpus: &Corpus,
@@ -78,11 +87,13 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
     Run::new(trainer, corpus, options, directory, resumed).finish()
 }
 
-/// Checks that [`run`] can begin or continue: the weights of `init_from`, or the run in the directory. Writes nothing.
+/// Checks that [`run`] can begin in the directory of `options`, or continue the run there. Writes nothing. For a new
+/// run without `init_from`, checks the data and the directory, but not the config.
 ///
 /// # Errors
 ///
-/// Returns the errors of [`run`] before the first step, except write errors and the error of a run in use.
+/// Returns the errors that these checks find. They do not find that the run is in use, that it has lost rows, or that
+/// its team cannot train it.
 pub fn check<B: AutodiffBackend, C: ModelConfig>(
     config: RunConfig<C>,
     corpus: &Corpus,
@@ -125,7 +136,7 @@ struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
     saves: Saves,
 }
 
-/// The validation of the model, and of the average of its weights.
+/// The validations of the model and of the average of its weights.
 #[derive(Clone, Copy)]
 struct Found {
     trained: Validation,
@@ -134,9 +145,9 @@ struct Found {
 
 /// The cost of checkpoints in this process.
 struct Saves {
-    /// Time of the last checkpoint.
+    /// The time that the last checkpoint took.
     cost: Duration,
-    /// End of the last checkpoint, or the start of the process.
+    /// The time at which the last checkpoint was complete, or at which this process began.
     last: Instant,
 }
 
@@ -208,21 +219,21 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         Ok(self.summary(stopped))
     }
 
-    /// Looks at the files of the run once more: another program may have changed them during the last checkpoint, or
-    /// deleted the checkpoint.
+    /// Checks the files of the run once more, because another program may have changed them during the last checkpoint.
+    /// The other program may also have deleted the checkpoint.
     fn look_back(&mut self) -> Result<(), Error> {
         let checked = self.directory.sync(&self.rows);
         self.show_notes();
         self.tolerate(checked.map(drop))?;
         let is_lost = self.saved.as_ref().is_some_and(|saved| !saved.exists());
-        // The other processes of a team have ended, but a checkpoint needs them.
+        // In a team, a new checkpoint is no longer possible, because it needs the other processes, which have ended.
         if is_lost && self.trainer.team.is_none() {
             self.save()?;
         }
         Ok(())
     }
 
-    /// Trains until the last step, `until`, or a stop. Returns whether there are steps left.
+    /// Trains until the last step, `until`, or a stop. Returns whether the run ends before its last step is over.
     fn train(&mut self) -> Result<bool, Error> {
         let steps = self.trainer.config.train.steps;
         if self.rows.is_empty()
@@ -259,8 +270,8 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
     }
 
-    /// Performs a step, unless the run is stopped while its batch is read. Fails after too many consecutive skipped
-    /// steps.
+    /// Performs a step, unless the run is stopped while the step's batch is read. Fails after too many consecutive
+    /// skipped steps.
     fn advance(&mut self) -> Result<(), Error> {
         self.dashboard.activity(Activity::Training);
         let (lr, clock, before) = (self.trainer.learning_rate(), Instant::now(), stopped());
@@ -300,7 +311,8 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
 
     /// Saves a checkpoint before the run ends with `error`, whose cause may be repaired before the run is resumed.
     fn save_after(&mut self, error: Error) -> Error {
-        // The other processes of a team wait in the middle of the step, but a checkpoint needs them.
+        // In a team, a checkpoint is not possible, because it needs the other processes, which may be waiting in the
+        // middle of a step.
         let is_alone = self.trainer.team.is_none();
         if is_alone && self.trainer.progress.step > 0 && self.save().is_ok() {
             let step = self.trainer.progress.step;
@@ -311,7 +323,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         error
     }
 
-    /// Reports that the last step was skipped. After too many consecutive ones, saves a checkpoint and fails.
+    /// Reports that the last step was skipped. After too many consecutive skipped steps, saves a checkpoint and fails.
     fn report_skipped(
         &mut self,
         loss: f64,
@@ -341,7 +353,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     }
 
     /// Logs, validates, samples and saves, each if it is due after this step. Returns whether everything was done. If
-    /// the run is stopped before the end, nothing is written.
+    /// the run is stopped during a validation or a sample, nothing is written.
     fn pause(&mut self, last: bool) -> Result<bool, Error> {
         let train = &self.trainer.config.train;
         let step = self.trainer.progress.step;
@@ -381,8 +393,8 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         Ok(true)
     }
 
-    /// Validates the model and, after the first step, the average of its weights; `None` if the run was stopped
-    /// meanwhile.
+    /// Validates the model and, after the first step, the average of its weights if there is one; `None` if the run was
+    /// stopped meanwhile.
     fn validate(&mut self) -> Result<Option<Found>, Error> {
         let (dashboard, stop) = (&mut self.dashboard, &self.options.stop);
         let mut goes_on = |batch, batches| {
@@ -446,7 +458,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         Ok(())
     }
 
-    /// Writes a checkpoint and deletes old ones. An error of the last checkpoint is never tolerated.
+    /// Writes a checkpoint and deletes old checkpoints. An error in writing the last checkpoint is never tolerated.
     fn save_and_prune(&mut self, last: bool) -> Result<(), Error> {
         match self.save() {
             Err(error) if last => return Err(error),
@@ -456,7 +468,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         Ok(())
     }
 
-    /// The row of the interval, without progress and validation.
+    /// Returns the row of the interval, without progress and validation.
     fn measure(&self) -> Row {
         let interval = &self.journal.interval;
         let tokens = (interval.steps * self.trainer.tokens_per_step()) as f64;
@@ -466,6 +478,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             level: self.trainer.level(),
             train_loss: interval.mean_loss(),
             lr: interval.lr,
+            muon_lr: (interval.lr).and_then(|lr| self.trainer.optimizer.muon_rate(lr)),
             grad_norm: interval.grad_norm,
             skipped: Some(interval.skipped).filter(|skipped| *skipped > 0),
             spike: interval.spike,
@@ -519,8 +532,8 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         Ok(())
     }
 
-    /// Deletes old checkpoints, except the one with the lowest validation loss. While steps are skipped,
-    /// deletes none, because the newest may be the worst.
+    /// Deletes old checkpoints, except the checkpoint with the lowest validation loss. While steps are skipped, deletes
+    /// no checkpoint, because the newest one may be the worst.
     fn prune(&mut self) {
         let Some(keep) = self.trainer.config.train.keep_checkpoints else {
             return;
@@ -542,7 +555,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     fn tolerate(&mut self, result: Result<(), Error>) -> Result<(), Error> {
         let continues = self.trainer.config.train.on_disk_error == OnDiskError::Continue;
         match result {
-            // A vanished directory or lock does not come back.
+            // A vanished directory or lock does not come back, so its error is always returned.
             Err(error)
                 if continues && !matches!(error, Error::Vanished(_) | Error::Unlocked(_)) =>
             {
@@ -553,7 +566,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
     }
 
-    /// Adds the progress to a row, writes it and shows it.
+    /// Adds the progress to a row, writes the row and shows it.
     fn record(&mut self, row: Row) -> Result<(), Error> {
         let progress = self.trainer.progress;
         let row = Row {
@@ -625,7 +638,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     }
 }
 
-/// Resident memory of this process in bytes, if the system reports it.
+/// Returns the resident memory of this process in bytes, if the system reports it.
 fn memory() -> Option<u64> {
     memory_stats::memory_stats().map(|stats| stats.physical_mem as u64)
 }

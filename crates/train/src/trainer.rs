@@ -29,7 +29,7 @@ use crate::team::{self, Team};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
-    /// Optimizer steps so far, including skipped ones.
+    /// Optimizer steps so far, including skipped steps.
     pub step: usize,
     /// Training tokens so far.
     pub tokens: u64,
@@ -45,6 +45,13 @@ pub struct Progress {
     pub level: usize,
     /// The factor by which [`Schedule`](residual_zoo_runs::Schedule) multiplies the learning rate.
     pub lr_scale: f64,
+}
+
+impl Progress {
+    /// Returns the number of updates of the weights so far: the steps that were not skipped.
+    pub fn updates(&self) -> usize {
+        self.step.saturating_sub(self.skipped)
+    }
 }
 
 impl Default for Progress {
@@ -76,15 +83,17 @@ pub struct Validation {
 /// Initial weights and dropout come from Burn's random generator. Each backend has one generator per process, so two
 /// trainers that step at the same time on the same backend are not reproducible.
 pub struct Trainer<B: AutodiffBackend, C: ModelConfig> {
-    /// The run, with every field resolved.
+    /// The config of the run, with every field resolved.
     pub config: RunConfig<C>,
-    /// `None` only while the optimizer updates the model. The optimizer takes the model by value, because a copy would
-    /// keep the old weights in memory.
+    /// `None` only while the optimizer or a team updates the model. The optimizer takes the model by value, because a
+    /// copy would keep the old weights in memory.
     model: Option<C::Model<B>>,
     /// The optimizer.
     pub optimizer: Optimizer<B>,
     /// The average of the weights, if this process keeps one.
     average: Option<C::Model<B::InnerBackend>>,
+    /// Number of updates of the weights before the average began.
+    pub(crate) before_average: usize,
     /// Steps, tokens and FLOPs so far.
     pub progress: Progress,
     /// The processes that train this model together, if there are several.
@@ -112,7 +121,7 @@ pub struct Step {
 pub struct DeviceBatch<B: Backend> {
     /// Token ids or images.
     pub inputs: Input<B>,
-    /// `[batch, scored]`.
+    /// The targets, `[batch, scored]`.
     pub targets: Tensor<B, 2, Int>,
     /// The targets of the images that are mixed in, and the share of `targets`.
     pub mixed: Option<(Tensor<B, 2, Int>, f64)>,
@@ -168,6 +177,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         let mut trainer = Self {
             model: Some(model),
             average: None,
+            before_average: 0,
             optimizer,
             progress: Progress::default(),
             team: None,
@@ -182,30 +192,30 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         Ok(trainer)
     }
 
-    /// The model.
+    /// Returns the model.
     pub fn model(&self) -> &C::Model<B> {
         self.model
             .as_ref()
             .unwrap_or_else(|| unreachable!("the optimizer returns the model"))
     }
 
-    /// The model without autodiff, with shared weights.
+    /// Returns the model without autodiff. Both models share the weights.
     pub fn inner_model(&self) -> C::Model<B::InnerBackend> {
         let model = self.config.model.assemble(self.vocabulary, &self.device);
         autodiff::without_autodiff::<B, _, _>(self.model(), model)
     }
 
-    /// The average of the weights, if this process keeps one.
+    /// Returns the average of the weights, if this process keeps one.
     pub fn average(&self) -> Option<&C::Model<B::InnerBackend>> {
         self.average.as_ref()
     }
 
-    /// Starts the average, if the run has one, from the present weights.
+    /// Starts the average from the current weights, if the run keeps an average.
     pub(crate) fn restart_average(&mut self) {
         self.average = self.config.train.ema.map(|_| self.inner_model());
     }
 
-    /// Replaces the average by `weights`.
+    /// Replaces the average with `weights`.
     ///
     /// # Errors
     ///
@@ -226,7 +236,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         let Some((ema, average)) = self.config.train.ema.zip(self.average.take()) else {
             return;
         };
-        let updates = self.progress.step + 1 - self.progress.skipped;
+        let updates = self.progress.updates() + 1 - self.before_average;
         let average = averaged::<B, _, _>(average, self.model(), ema.share(updates));
         self.average = Some(average);
     }
@@ -250,13 +260,13 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         optimizer.import(model, moments, &self.device)
     }
 
-    /// Replaces the model by one with parameters of the same names and shapes.
+    /// Replaces the model with a model whose parameters have the same names and shapes.
     pub fn replace_model(&mut self, model: C::Model<B>) {
         self.model = Some(model);
     }
 
     /// Performs one step. If the loss or gradients are not finite, the step is skipped: weights and moments stay
-    /// unchanged. It still counts as a step, so the next step has other data.
+    /// unchanged. A skipped step still counts as a step, so the next step has other data.
     ///
     /// # Errors
     ///
@@ -290,8 +300,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     ///
     /// # Errors
     ///
-    /// Returns an error that names the file of an image that was deleted or is damaged. Also returns an error if the
-    /// user stops the process while image files are read.
+    /// Returns an error that names an image file that was deleted or is damaged. Also returns an error if the user
+    /// stops the process while image files are read.
     pub fn batch(&self, micro: usize) -> Result<Batch, Error> {
         let train = &self.config.train;
         let all = self.team.map_or(1, |team| team.size());
@@ -320,7 +330,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         upload(batch, &self.device)
     }
 
-    /// Computes the loss of a micro-batch. The recording is for [`backward`](Self::backward).
+    /// Computes the loss of a micro-batch, and the recording that [`backward`](Self::backward) needs.
     pub fn forward(&self, batch: DeviceBatch<B>, micro: usize) -> (Loss<B>, Recording<B>) {
         let train = &self.config.train;
         let step = self.progress.step as u64;
@@ -396,12 +406,12 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         }
     }
 
-    /// The learning rate of the next step.
+    /// Returns the learning rate of the next step.
     pub fn learning_rate(&self) -> f64 {
         schedule::learning_rate(&self.config.train, self.progress.step) * self.progress.lr_scale
     }
 
-    /// Validates the model. Every validation has the same batches.
+    /// Validates the model. Every validation at the same level of the curriculum has the same batches.
     ///
     /// # Errors
     ///
@@ -411,8 +421,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         Ok(found.unwrap_or_else(|| unreachable!("nothing stops it")))
     }
 
-    /// Like [`validate`](Self::validate), but stops before a batch for which `goes_on` returns false. `goes_on` gets
-    /// the number of finished batches and the number of all batches.
+    /// Like [`validate`](Self::validate), but stops before a batch for which `goes_on` returns false, and then returns
+    /// `None`. `goes_on` gets the number of finished batches and the number of all batches.
     ///
     /// # Errors
     ///
@@ -424,7 +434,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         self.validate_model(&self.inner_model(), goes_on)
     }
 
-    /// Like [`validate_while`](Self::validate_while), of `model` instead of the model in training.
+    /// Like [`validate_while`](Self::validate_while), for `model` instead of the model in training.
     ///
     /// # Errors
     ///
@@ -465,7 +475,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     }
 
     /// Moves to the next level of the curriculum if the validation loss is below `train.curriculum_below`, and updates
-    /// the learning-rate factor. Returns whether it moved.
+    /// the learning-rate factor. Does nothing without a curriculum. Returns whether the level has changed.
     pub fn advance_curriculum(&mut self, validation_loss: f64) -> bool {
         let last = self.training.sequences.last_level();
         if last == 0 {
@@ -490,17 +500,17 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         advanced
     }
 
-    /// Level of the curriculum, if there is one.
+    /// Returns the level of the curriculum, if there is one.
     pub fn level(&self) -> Option<usize> {
         (self.training.sequences.last_level() > 0).then_some(self.progress.level)
     }
 
-    /// The device of the model.
+    /// Returns the device of the model.
     pub fn device(&self) -> &B::Device {
         &self.device
     }
 
-    /// Training tokens per step.
+    /// Returns the number of training tokens per step.
     pub fn tokens_per_step(&self) -> usize {
         let TrainConfig {
             batch, accumulate, ..
@@ -508,19 +518,19 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         batch * accumulate * self.training.sequences.at_level(self.progress.level).time()
     }
 
-    /// Training FLOPs per token.
+    /// Returns the training FLOPs per token.
     pub fn flops_per_token(&self) -> f64 {
         self.flops_per_token
     }
 
-    /// Training FLOPs per step.
+    /// Returns the training FLOPs per step.
     pub fn step_flops(&self) -> f64 {
         self.flops_per_token * self.tokens_per_step() as f64
     }
 }
 
-/// Drops the graphs of forward passes without a backward pass, such as after a run that panicked because memory was
-/// full. Autodiff keeps them until the end of the next backward pass.
+/// Drops the graphs of forward passes without a backward pass, for example after a run that panicked because memory was
+/// full. Autodiff keeps these graphs until the end of the next backward pass.
 fn clear_graphs<B: AutodiffBackend>(device: &B::Device) {
     Tensor::<B, 1>::ones([1], device).require_grad().backward();
 }

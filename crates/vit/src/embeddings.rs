@@ -16,16 +16,16 @@ pub enum Pool {
     /// The class token after the final norm (Dosovitskiy et al. 2021, eq. 4).
     #[default]
     ClassToken,
-    /// The final norm of the mean of the patches, without the class token, as in the fine-tuning code of He et al.,
-    /// "Masked autoencoders are scalable vision learners" (2022).
+    /// The mean of the patches, without the class token, followed by the final norm. This is the form in the
+    /// fine-tuning code of He et al., "Masked autoencoders are scalable vision learners" (2022).
     Mean,
 }
 
-/// The config of [`PatchEmbeddings`]. Fields that a file leaves out have the values of [`Default`], ViT-B/16.
+/// The config of [`PatchEmbeddings`]. Fields that the run file omits have the values of [`Default`], as in ViT-B/16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Patches {
-    /// Number of rows and of columns of a patch; must divide the height and the width of the images.
+    /// Height and width of a patch in pixels; must divide the height and the width of the images.
     pub size: usize,
     /// Whether a learned class token precedes the patches.
     pub class_token: bool,
@@ -64,7 +64,7 @@ impl Patches {
     ///
     /// # Errors
     ///
-    /// Returns an error that names the side of the image that the size of a patch does not divide.
+    /// Returns an error that names the first side of the images that the patch size does not divide.
     pub fn fit(&self, image: ImageSize) -> Result<(), ConfigError> {
         for (side, length) in [("height", image.height), ("width", image.width)] {
             if !length.is_multiple_of(self.size) {
@@ -78,18 +78,18 @@ impl Patches {
         Ok(())
     }
 
-    /// Number of positions of an image.
+    /// Returns the number of positions of an image.
     pub fn positions(&self, image: ImageSize) -> usize {
         let patches = (image.height / self.size) * (image.width / self.size);
         patches + usize::from(self.class_token)
     }
 
-    /// Number of values of a patch.
+    /// Returns the number of values in a patch.
     fn values(&self, image: ImageSize) -> usize {
         image.channels * self.size * self.size
     }
 
-    /// Cost of the embeddings per image.
+    /// Returns the cost of the embeddings per image.
     pub fn cost(&self, image: ImageSize, options: &TokenEmbeddingsOptions) -> Cost {
         let TokenEmbeddingsOptions {
             width,
@@ -108,7 +108,7 @@ impl Patches {
                 unembedding: head.params.total(),
                 other: patch.params.total(),
             },
-            forward_flops: (patch.applied(patches) + head).forward_flops,
+            ..patch.applied(patches) + head
         };
         let norms = [norm, input_norm].into_iter().flatten();
         norms.fold(tables, |sum, norm| sum + norm.cost(width))
@@ -138,8 +138,8 @@ pub struct PatchEmbeddings<B: Backend> {
 
 impl<B: Backend> PatchEmbeddings<B> {
     /// Draws E from N(0, 1 / (channels · size · size)), so that pixels of variance 1 give embeddings of variance 1. The
-    /// class token and the positions are drawn like the tables of a language model with these `options`, and W like its
-    /// unembedding. b and c are zero. There is no token table, so W is never tied.
+    /// class token and the positions are drawn like the tables of a language model with these `options`. W is drawn
+    /// like that model's unembedding. b and c are zero. There is no token table, so W is never tied.
     pub fn new(
         patches: &Patches,
         image: ImageSize,
@@ -176,8 +176,8 @@ impl<B: Backend> PatchEmbeddings<B> {
         }
     }
 
-    /// Cuts images `[batch, channels, height, width]` into the values of patches
-    /// `[batch, patches, channels · size · size]`, in row order.
+    /// Cuts images `[batch, channels, height, width]` into patches, in row order. Returns the values of the patches,
+    /// `[batch, patches, channels · size · size]`.
     pub(crate) fn cut(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {
         let [batch, channels, height, width] = images.dims();
         let size = self.size;

@@ -1,4 +1,4 @@
-//! The ends of a vision transformer (Dosovitskiy et al., "An image is worth 16x16 words", 2021):
+//! The embeddings of a vision transformer (Dosovitskiy et al., "An image is worth 16x16 words", 2021):
 //! <https://arxiv.org/abs/2010.11929>.
 //!
 //! ```text
@@ -6,6 +6,9 @@
 //! x_{i+1} = x_i + f(x_i)                                           any architecture, without a causal mask (eqs. 2, 3)
 //! logits  = norm(x_L)[class token] · W + c                         (eq. 4)
 //! ```
+//!
+//! E and b, and W and c, are the weights and biases of two linear maps. f is a sublayer with its norm. [`Pool`]
+//! can replace the class token by the mean of the patches.
 //!
 //! With GPT-2's layers, this is ViT. With TokenFormer's layers, it is the vision model of the TokenFormer paper
 //! (section 4.2).

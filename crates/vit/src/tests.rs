@@ -36,7 +36,7 @@ fn built(patches: &Patches) -> PatchEmbeddings<B> {
     PatchEmbeddings::new(patches, IMAGE, &options(), &Default::default())
 }
 
-/// Images in which the value at (image, channel, row, column) is its index.
+/// Returns images in which each value is its index, in the order (image, channel, row, column).
 fn numbered() -> Tensor<B, 4> {
     let values = (0..2 * IMAGE.values())
         .map(|i| i as f32)

@@ -1,10 +1,10 @@
-//! The main claims of a paper as a family of their own.
+//! Corrects the p-values of a paper's main claims as one family.
 
 use super::rows::Row;
 
-/// The p-value of each claim after Holm's correction for the claims of its paper among `rows`, as the end of a cell.
-/// Empty for a claim without a p-value, for a primary claim, whose family was named before the runs of the tested
-/// models, and if the paper has no other such claim.
+/// Returns the p-value of each claim after Holm's correction for the claims of its paper among `rows`, as the end of a
+/// cell. The text is empty for a claim without a p-value, and if the paper has no other claim to correct. It is also
+/// empty for a primary claim, because its family was named before the runs of the tested models.
 pub fn corrected(rows: &[&Row]) -> Vec<String> {
     let mut texts = vec![String::new(); rows.len()];
     for paper in papers(rows) {
@@ -32,8 +32,8 @@ pub fn corrected(rows: &[&Row]) -> Vec<String> {
     texts
 }
 
-/// The paper of a claim: the authors that its source names, such as `(Zhu et al., Table 2)`; empty for a section with
-/// one paper.
+/// Returns the paper of a claim: the authors that its source names, such as `(Zhu et al., Table 2)`. The text is empty
+/// in a section with one paper.
 fn paper_of(row: &Row) -> &str {
     let source = row.says.rsplit_once(" (").map_or("", |(_, source)| source);
     source

@@ -1,4 +1,4 @@
-//! Short summaries of the findings on each paper.
+//! The main claims of each paper, and a short summary of its findings.
 
 /// A paper and the findings of its trained models.
 pub struct Paper {
@@ -17,7 +17,7 @@ pub struct Paper {
     pub summary: &'static [&'static str],
 }
 
-/// A claim about a difference from the baseline, and the multiple of the tokens that the paper reports.
+/// A claim about a difference from the baseline, and the factor on the tokens that the paper reports.
 pub struct Size {
     pub name: &'static str,
     pub experiment: &'static str,
@@ -37,7 +37,7 @@ pub const PAPERS: [Paper; 5] = [
         main: &[
             (
                 "rmt_vs_transformer",
-                "After the same number of tokens, the loss of the RMT is lower",
+                "After the same number of tokens, the Residual Matrix Transformer (RMT) has a lower loss than the transformer",
             ),
             (
                 "rmt_scaling",
@@ -58,7 +58,7 @@ pub const PAPERS: [Paper; 5] = [
         sizes: &[Size {
             name: "RMT",
             experiment: "rmt_vs_transformer",
-            claim: "After the same number of tokens, the loss of the RMT is lower",
+            claim: "After the same number of tokens, the Residual Matrix Transformer (RMT) has a lower loss than the transformer",
             run: "RMT",
             reported: Some((
                 1.69,
@@ -111,10 +111,7 @@ pub const PAPERS: [Paper; 5] = [
         title: "LAuReL",
         address: "https://arxiv.org/abs/2411.07501",
         main: &[
-            (
-                "laurel_ablation",
-                "LAuReL-RW+LR is better than the baseline",
-            ),
+            ("laurel_ablation", "LAuReL-RW+LR, whose learned weights"),
             (
                 "laurel_ablation",
                 "The deeper baseline is better than the baseline",
@@ -165,7 +162,7 @@ pub const PAPERS: [Paper; 5] = [
         main: &[
             (
                 "tokenformer_growth",
-                "With the tokens of the last stage alone, a transformer from scratch is worse",
+                "On the tokens of the last stage alone, a transformer",
             ),
             (
                 "tokenformer_chain",
@@ -184,7 +181,7 @@ pub const PAPERS: [Paper; 5] = [
         tokens: None,
         sizes: &[],
         summary: &[
-            "With the tokens of the last stage alone, a transformer from scratch is worse than the grown model,\n  \
+            "On the tokens of the last stage alone, a transformer from scratch is worse than the grown model,\n  \
              as the paper reports. The large TokenFormer from scratch, which the paper does not train, is worse\n  \
              too.",
             "For the same FLOPs, the grown model is worse: it ends 0.007 to 0.036 above the large TokenFormer\n  \
@@ -231,7 +228,7 @@ pub const PAPERS: [Paper; 5] = [
             ),
             (
                 "recurrent_copy",
-                "One recurrent layer solves the copy over 256 tokens of noise (",
+                "One recurrent layer solves the copy task over 256 tokens of noise (",
             ),
             (
                 "recurrent_image",
@@ -286,7 +283,7 @@ pub const PAPERS: [Paper; 5] = [
             ),
             (
                 "hyper_depth",
-                "primary: Hyper-connections have a lower loss than the plain residual, 12 layers",
+                "primary: With 12 layers, and initial output projections divided by",
             ),
             (
                 "hyper_depth",
@@ -333,7 +330,7 @@ pub const PAPERS: [Paper; 5] = [
             Size {
                 name: "hyper-connections",
                 experiment: "hyper_depth",
-                claim: "primary: Hyper-connections have a lower loss than the plain residual, 12 layers",
+                claim: "primary: With 12 layers, and initial output projections divided by",
                 run: "hyper, 12 layers",
                 reported: Some((
                     1.8,

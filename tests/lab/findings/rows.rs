@@ -1,4 +1,4 @@
-//! The claims of a results page.
+//! Reads the claims of a results page.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ pub struct Row {
     pub sign: char,
     pub found: String,
     pub reported: String,
-    /// The p-value before any correction. A p that is printed as `< 0.001` is taken as 0.001.
+    /// The p-value before any correction. A p-value printed as `< 0.001` becomes 0.001.
     pub p: Option<f64>,
 }
 
@@ -34,7 +34,7 @@ impl Results {
         let time = page
             .lines()
             .find_map(|line| line.strip_suffix(" of training"));
-        // With several texts, each has its own number of passes.
+        // With several texts, each text has its own number of passes.
         let passes = page.split("## Data").nth(1).and_then(|data| {
             let mut lines = data.lines().filter(|line| line.starts_with("| "));
             let cells = |line: &str| {
@@ -74,7 +74,7 @@ impl Results {
         }
     }
 
-    /// The name as a link, from a directory whose path to `docs` is `docs`.
+    /// Returns the name as a link, from a directory whose path to `docs` is `docs`.
     pub fn link(&self, docs: &str) -> String {
         format!("[`{0}`]({docs}results/{0}.md)", self.name)
     }
@@ -94,7 +94,7 @@ impl Row {
         self.is_of_paper() && !is_left_out
     }
 
-    /// A row of the table of claims.
+    /// Reads a row of the table of claims.
     fn read(line: &str) -> Option<Self> {
         let cells = line.strip_prefix("| ")?.strip_suffix(" |")?;
         let [says, verdict, measured, reported] = cells.split(" | ").collect::<Vec<_>>()[..] else {
@@ -119,7 +119,7 @@ impl Row {
 /// | `99.0, 99.0, 99.0 %; expected at least 95.0` | `99.0 % in all 3 seeds; expected at least 95.0` |
 /// | `0.1, 0.3, 0.2; expected at most 1` | `0.1 to 0.3 in 3 seeds; expected at most 1` |
 ///
-/// Leaves out the unit of a loss, and the published figure, which has a column of its own.
+/// Leaves out the unit of a loss, and the published figure, which has its own column.
 fn short(measured: &str) -> String {
     difference(measured)
         .or_else(|| each_seed(measured))
@@ -161,7 +161,7 @@ fn difference(measured: &str) -> Option<String> {
     Some(short.replace(" nats", ""))
 }
 
-/// The p-value after Holm's correction, such as `p 0.02` or `p < 0.001`.
+/// Returns the p-value after Holm's correction, such as `p 0.02` or `p < 0.001`.
 fn corrected(measured: &str) -> Option<String> {
     let (_, p) = measured.rsplit_once("; p ")?;
     let p = p
@@ -170,7 +170,7 @@ fn corrected(measured: &str) -> Option<String> {
     Some(format!("p {p}"))
 }
 
-/// The p-value before the correction.
+/// Returns the p-value before the correction.
 fn uncorrected(measured: &str) -> Option<f64> {
     let (_, p) = measured.rsplit_once("; p ")?;
     p.split(',')
@@ -201,7 +201,7 @@ fn each_seed(measured: &str) -> Option<String> {
     })
 }
 
-/// Shortens a measurement between or along lines of runs.
+/// Shortens a measurement between lines of runs, or along a line.
 fn along_a_line(measured: &str) -> Option<String> {
     let p = corrected(measured)?;
     let rest = measured.rsplit_once("; p ")?.0;

@@ -1,4 +1,5 @@
-//! Differences of losses in the unit of the papers: the factor on the baseline's tokens that lowers its loss as far.
+//! Expresses differences in loss in the papers' unit: the factor on the baseline's tokens that lowers the baseline's
+//! loss by the same amount.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,10 +11,10 @@ use super::papers::{PAPERS, Paper, Size};
 use super::rows::{Results, Row};
 use super::{find, of_paper};
 
-/// The losses of a baseline that is trained on more tokens.
+/// The losses of a baseline, by its number of training tokens.
 pub struct Fall {
     seeds: Vec<String>,
-    /// The factor on the tokens, and the loss of each seed, in the order of the factors. The first factor is 1.
+    /// For each factor on the tokens, in increasing order, the loss of each seed. The first factor is 1.
     points: Vec<(f64, Vec<f64>)>,
 }
 
@@ -21,14 +22,14 @@ pub struct Fall {
 pub enum Compared {
     /// The loss of each seed, for the seeds of the baseline.
     SameSeeds(Vec<f64>),
-    /// The difference from the baseline, with half the width of its 95 % interval, from other seeds.
+    /// For other seeds, the difference from the baseline, and half the width of its 95 % interval.
     OtherSeeds(f64, f64),
 }
 
-/// The factor on the baseline's tokens at which it has the loss of a model.
+/// The factor on the baseline's tokens at which the baseline has the same loss as a model.
 #[derive(Debug, PartialEq)]
 pub struct Worth {
-    /// The factor: 0 if it is below 1, infinite if it is above the largest factor that was trained.
+    /// The factor: 0 if it is below 1, and infinite if it is above the largest factor that was trained.
     pub factor: f64,
     /// The 95 % interval.
     pub low: f64,
@@ -36,7 +37,7 @@ pub struct Worth {
 }
 
 impl Fall {
-    /// The loss of each seed at a factor, interpolated linearly in its logarithm.
+    /// Returns the loss of each seed at a factor, interpolated linearly in the logarithm of the factor.
     fn at(&self, factor: f64) -> Vec<f64> {
         let last = self.points.len() - 2;
         let is_within = |i: &usize| factor <= self.points[i + 1].0;
@@ -49,7 +50,8 @@ impl Fall {
             .collect()
     }
 
-    /// The difference of the model from the baseline with `factor` × its tokens, and half the width of its interval.
+    /// Returns the difference of the model from the baseline with `factor` × its tokens, and half the width of the
+    /// interval.
     fn difference(&self, model: &Compared, factor: f64) -> (f64, f64) {
         let baseline = self.at(factor);
         let mean = |from: &[f64]| {
@@ -67,7 +69,8 @@ impl Fall {
         }
     }
 
-    /// Finds the factor without a difference, and the factors whose difference is not significant.
+    /// Finds the factor at which the difference is 0, and the interval of factors at which the difference is not
+    /// significant.
     pub fn worth(&self, model: &Compared) -> Worth {
         const STEPS: usize = 4000;
         let most = self.points.last().unwrap().0;
@@ -75,7 +78,7 @@ impl Fall {
             .map(|i| most.powf(i as f64 / STEPS as f64))
             .collect();
         let differences: Vec<_> = factors.iter().map(|f| self.difference(model, *f)).collect();
-        // The first factor from which a bound of the difference is positive.
+        // Finds the first factor at which a bound of the difference is not negative.
         let crosses = |bound: &dyn Fn(&(f64, f64)) -> f64| {
             let is_positive = |difference| bound(difference) >= 0.0;
             match differences.iter().position(is_positive) {
@@ -106,8 +109,8 @@ impl Fall {
     }
 }
 
-/// Reads the table of a page with the loss of every seed: the seeds, and each run with its losses. Empty if the page
-/// has no such table.
+/// Reads a page's table of the loss of every seed. Returns the seeds, and each run with its losses. Both are empty if
+/// the page has no such table.
 fn seeds_of(name: &str) -> (Vec<String>, Vec<(String, Vec<f64>)>) {
     let page = root().join(format!("docs/results/{name}.md"));
     let page = fs::read_to_string(page).unwrap();
@@ -158,7 +161,7 @@ impl Worth {
     }
 }
 
-/// A factor with two decimals, or the bound of the factors that were trained.
+/// Formats a factor with two decimals, or the limit of the trained factors that it exceeds.
 fn shown(factor: f64) -> String {
     match factor {
         f64::INFINITY => "more than 2".into(),
@@ -167,7 +170,8 @@ fn shown(factor: f64) -> String {
     }
 }
 
-/// The sizes of a paper's claims, in the order of [`Paper::sizes`]. Empty until the experiment on tokens has a page.
+/// Returns the sizes of a paper's claims, in the order of [`Paper::sizes`]. The list is empty until the experiment on
+/// tokens has a page.
 pub fn sizes(paper: &Paper, all: &[Results]) -> Vec<(&'static Size, String, Worth)> {
     let of_tokens = |name| all.iter().find(|it| it.name == name);
     let Some(tokens) = paper.tokens.and_then(of_tokens) else {
@@ -191,7 +195,7 @@ pub fn sizes(paper: &Paper, all: &[Results]) -> Vec<(&'static Size, String, Wort
     paper.sizes.iter().map(size).collect()
 }
 
-/// A table of the sizes.
+/// Formats a table of the sizes.
 pub fn table(sizes: &[(&Size, String, Worth)]) -> String {
     let mut text =
         "| | here, × the tokens | paper | size | experiment |\n|---|---|---|---|---|\n".to_owned();
@@ -217,8 +221,8 @@ const LEFT: f64 = 260.0;
 const WIDTH: f64 = 760.0;
 const TOP: f64 = 18.0;
 
-/// A forest plot: a line for each interval, a dot for its middle, and a diamond for the paper's factor. Values outside
-/// the factors that were trained are drawn at their limits.
+/// Draws a forest plot: a line for each interval, a dot for its middle, and a diamond for the paper's factor. Values
+/// outside the trained factors are drawn at the limits.
 pub fn plot(sizes: &[(&Size, String, Worth)]) -> String {
     let within = |factor: f64| factor.clamp(1.0, 2.0);
     let ends = sizes.iter().flat_map(|(size, _, worth)| {
@@ -230,7 +234,7 @@ pub fn plot(sizes: &[(&Size, String, Worth)]) -> String {
     let (low, high) = ends.fold((1.0, 1.0), |(low, high): (f64, f64), x| {
         (low.min(x), high.max(x))
     });
-    // Quarters of a doubling at both ends.
+    // Rounds both ends outwards to a quarter of a doubling.
     let (low, high) = (
         (4.0 * low.log2()).floor() / 4.0,
         (4.0 * high.log2()).ceil() / 4.0,
@@ -328,7 +332,7 @@ fn a_model_is_worth_the_tokens_at_which_the_baseline_has_its_loss() {
         ],
     };
     let exact = fall([0.9, 1.1], [0.85, 1.05]);
-    // Half a doubling, √2 times the tokens; the ends are 2^0.3 and 2^0.7.
+    // The gain is half a doubling, √2 times the tokens. The interval ends at 2^0.3 and 2^0.7.
     let worth = exact.worth(&Compared::OtherSeeds(-0.05, 0.02));
     near(worth.factor, 2f64.sqrt());
     near(worth.low, 1.2311);
@@ -338,7 +342,7 @@ fn a_model_is_worth_the_tokens_at_which_the_baseline_has_its_loss() {
         exact.worth(&Compared::OtherSeeds(-0.125, 0.0)).factor,
         2f64.powf(1.5),
     );
-    // Outside the factors that were trained.
+    // These gains are outside the trained factors.
     let (less, more) = (
         Compared::OtherSeeds(0.1, 0.0),
         Compared::OtherSeeds(-0.2, 0.1),
@@ -354,7 +358,7 @@ fn a_model_is_worth_the_tokens_at_which_the_baseline_has_its_loss() {
     let more = exact.worth(&more);
     assert_eq!((more.factor, more.high), (f64::INFINITY, f64::INFINITY));
     near(more.low, 2.0);
-    // With the same seeds, their differences cancel.
+    // With the same seeds, the differences between seeds cancel.
     let paired = exact.worth(&Compared::SameSeeds(vec![0.95, 1.15]));
     near(paired.factor, 2f64.sqrt());
     near(paired.low, paired.high);

@@ -1,4 +1,4 @@
-//! The tables of LAuReL.
+//! Reproduces the tables of LAuReL.
 
 use residual_zoo::core::{Architecture, Design, Frame, Sites};
 use residual_zoo::gpt2::Gpt2Config;
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::{figure, round};
 
-/// The width of the 24 layers of Table 5, which follows from the parameters of one layer.
+/// The number of layers and the width of Table 5. The width follows from the parameters of one layer.
 const LAUREL: (usize, usize) = (24, 768);
 
-/// PA as in section 2.3, with a product of rank `r` for h.
+/// Returns PA as in section 2.3, with a product of rank `r` for h.
 fn pa_low_rank(k: usize, r: usize) -> LaurelConfig {
     LaurelConfig {
         augmentation: Augmentation::PreviousLowRank { k, rank: r },
@@ -59,14 +59,14 @@ fn layers_of_width_768_explain_the_baselines_of_laurels_table_5() {
     let at = |name: &str| figure(&format!("/laurel/table5/{name}_millions"));
     let printed = round((at("baseline28") - at("baseline")) / 4.0, 4);
     assert_eq!(printed, at("per_layer"));
-    // The difference of two sizes, each printed to 0.01 million, over 4 layers.
+    // The value is the difference of two sizes, each printed to 0.01 million, divided by 4 layers.
     assert!((found - printed * 1e6).abs() <= 2500.0, "{found}");
 }
 
 #[test]
 fn a_norm_of_the_correction_gives_the_sizes_of_laurels_table_5() {
     let (n_layer, width) = LAUREL;
-    // The sizes are printed to 0.01 million, and each is a difference of two.
+    // The sizes are printed to 0.01 million, and each value is a difference of two sizes.
     for (config, printed) in [
         (LaurelConfig::lr(32), 1.20e6),
         (LaurelConfig::pa(3), 0.02e6),

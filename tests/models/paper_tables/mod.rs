@@ -1,4 +1,4 @@
-//! Reproduces the parts of `tests/fixtures/paper-tables.json` by configs and formulas.
+//! Reproduces the parts of `tests/fixtures/paper-tables.json` with configs and formulas.
 
 pub mod laurel;
 pub mod recurrent;
@@ -10,22 +10,22 @@ use std::collections::BTreeMap;
 use residual_zoo::core::Architecture;
 use serde_json::Value;
 
-/// Number of token ids of GPT-2.
+/// GPT-2's number of token ids.
 pub const GPT2: usize = 50_257;
-/// Number of token ids of GPT-NeoX-20B, rounded up to a multiple of 128.
+/// GPT-NeoX-20B's number of token ids, rounded up to a multiple of 128.
 pub const NEOX: usize = 50_304;
 
-/// The figures of the papers' tables, computed without the zoo's code.
+/// Reads the figures of the papers' tables, computed without the zoo's code.
 pub fn file() -> Value {
     serde_json::from_str(include_str!("../../fixtures/paper-tables.json")).unwrap()
 }
 
-/// The figure at `path` in the file.
+/// Returns the figure at `path` in the file.
 pub fn figure(path: &str) -> f64 {
     file().pointer(path).unwrap().as_f64().unwrap()
 }
 
-/// The numbers in `value`, by their paths, which start with `path`.
+/// Returns the numbers in `value` by their paths, which start with `path`.
 pub fn figures(path: &str, value: &Value) -> BTreeMap<String, f64> {
     let entries: Vec<(String, &Value)> = match value {
         Value::Number(number) => return BTreeMap::from([(path.into(), number.as_f64().unwrap())]),
@@ -37,7 +37,7 @@ pub fn figures(path: &str, value: &Value) -> BTreeMap<String, f64> {
     entries.into_iter().flat_map(inside).collect()
 }
 
-/// Whether `path` is `pattern` or inside it.
+/// Whether `path` matches `pattern`, or is inside a match.
 pub fn is_under(path: &str, pattern: &str) -> bool {
     let (mut path, mut pattern) = (path.split('/'), pattern.split('/'));
     pattern.all(|part| path.next().is_some_and(|key| part == "*" || part == key))
@@ -49,12 +49,12 @@ pub fn round(x: f64, digits: i32) -> f64 {
     (x * unit).round() / unit
 }
 
-/// The difference of `a` and `b` in percent of `b`.
+/// Returns the difference of `a` and `b` in percent of `b`.
 pub fn percent(a: f64, b: f64) -> f64 {
     round(100.0 * (a - b) / b, 3)
 }
 
-/// The parameters of a norm before each sublayer and a final norm, each with one scale per feature.
+/// Counts the parameters of a norm before each sublayer and a final norm, each with one scale per feature.
 pub fn norm_scales(config: &impl Architecture) -> usize {
     let shape = config.shape();
     (shape.n_sublayer * shape.n_layer + 1) * shape.width

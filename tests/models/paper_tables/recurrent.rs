@@ -1,4 +1,4 @@
-//! The tables of the recurrent transformer.
+//! Reproduces the tables of the recurrent transformer.
 
 use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::core::{ModelConfig, Vocabulary};
@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 
 use super::{figure, percent, round};
 
-/// The model of Table 1 with `n_layer` layers.
+/// Returns the model of Table 1 with `n_layer` layers.
 pub fn image(n_layer: usize) -> Gpt2Config {
     base(n_layer, 1024, 32, 4)
 }
 
-/// The model of Table 3.
+/// Returns the model of Table 3.
 fn copy() -> Gpt2Config {
     base(1, 4128, 96, 6)
 }
 
-/// The model of Table 5 with `n_layer` layers.
+/// Returns the model of Table 5 with `n_layer` layers.
 fn shakespeare(n_layer: usize) -> Gpt2Config {
     base(n_layer, 256, 384, 6)
 }
@@ -76,7 +76,7 @@ fn recurrent_operations(of: &Gpt2Config, recurrence: &RecurrentConfig) -> usize 
     formulas::recurrent_operations(of.n_layer, of.context, of.width, recurrence.block)
 }
 
-/// The copy model at the width that Table 4 implies.
+/// Returns the copy model at the width that Table 4 implies.
 fn narrow_copy() -> Gpt2Config {
     Gpt2Config {
         width: 32,
@@ -102,8 +102,7 @@ pub fn operations() -> Value {
     values.into_iter().enumerate().map(row).collect()
 }
 
-/// According to section 6.2, the copy model needs about 1 % of the operations of a transformer with four
-/// layers.
+/// According to section 6.2, the copy model needs about 1 % of the operations of a transformer with four layers.
 #[test]
 fn the_copiers_share_of_operations_is_one_or_two_percent() {
     let share = |of: Gpt2Config| {

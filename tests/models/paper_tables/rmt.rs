@@ -1,4 +1,4 @@
-//! The tables of the Residual Matrix Transformer.
+//! Reproduces the tables of the Residual Matrix Transformer.
 
 use residual_zoo::core::Architecture;
 use residual_zoo::gpt2::Gpt2Config;
@@ -13,7 +13,7 @@ fn rmt_presets() -> [RmtConfig; 4] {
     [m46, m134, RmtConfig::m206(), RmtConfig::m305()]
 }
 
-/// The transformer with which an RMT is compared: D = R D_v, H = R and D_h = D_v (footnotes 2, 3).
+/// Returns the transformer with which an RMT is compared: D = R D_v, H = R and D_h = D_v (footnotes 2, 3).
 fn transformer(rmt: &RmtConfig) -> Gpt2Config {
     Gpt2Config {
         n_layer: rmt.n_layer,
@@ -118,7 +118,7 @@ pub fn table_7() -> Value {
     let m305 = RmtConfig::m305();
     let rmt = RmtShape::new(&m305, GPT2);
     let transformer = transformer_shape(&transformer(&m305));
-    // Table 3: all tokens, and the tokens after which the RMT has the transformer's loss.
+    // Table 3 has the number of all tokens, and of the tokens after which the RMT has the transformer's loss.
     let (all, same_loss) = (6.04e9, 3.55e9);
     let saving = |tokens| {
         let of = transformer.flops_counted() as f64 * all;
@@ -162,7 +162,7 @@ pub fn figure_1() -> Value {
         };
         percent(at(128), at(64))
     };
-    // Parameters at GPT2-medium's context, FLOPs at the context of the experiments.
+    // Parameters are counted at GPT2-medium's context, and FLOPs at the context of the experiments.
     json!({
         "rmt_params_Dk_64_to_128_percent": more(1024, RmtShape::params_counted),
         "rmt_flops_Dk_64_to_128_percent_table7": more(512, RmtShape::flops_as_printed),

@@ -1,4 +1,4 @@
-//! The tables of TokenFormer.
+//! Reproduces the tables of TokenFormer.
 
 use residual_zoo::core::{Architecture, Frame};
 use residual_zoo::gpt2::Gpt2Config;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{NEOX, norm_scales};
 
-/// The figures of one row, for the layers only.
+/// Returns the figures of one table row, for the layers only.
 fn row(config: &TokenFormerConfig) -> Value {
     json!({
         "layers": config.n_layer,
@@ -21,7 +21,7 @@ fn row(config: &TokenFormerConfig) -> Value {
     })
 }
 
-/// The figures of one row, with the embeddings of a language model without a position table.
+/// Returns the figures of one table row, with the embeddings of a language model that has no position table.
 fn language_row(config: TokenFormerConfig) -> Value {
     let mut row = row(&config);
     let without_positions = TokenFormerConfig {

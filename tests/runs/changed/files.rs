@@ -2,13 +2,14 @@
 
 use super::*;
 
-/// Changes `checkpoints` of a run by `replace` while it trains. Returns the run, its output and its exit code.
+/// Changes the directory `checkpoints` of a run with `replace` while the run trains. Returns the run, its output and
+/// its exit code.
 fn replaced(scratch: &Scratch, replace: impl Fn(&Path)) -> (PathBuf, String, Option<i32>) {
     let run = scratch.path("run");
     let mut command = endless(&run, 5);
     let child = start(command.args(["--set", "train.keep_checkpoints=2"]));
     wait_for(&run, 20);
-    // The run does not see the intermediate states.
+    // The run is stopped, so it does not see intermediate states.
     signal(&child, "-STOP");
     replace(&run.join("checkpoints"));
     signal(&child, "-CONT");
@@ -38,7 +39,7 @@ fn nothing_is_written_through_a_link_that_replaces_the_checkpoints() {
     assert_eq!(code, Some(2), "{shown}");
     assert!(shown.contains("checkpoints is a link"), "{shown}");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
-    // With its own directory again, the run continues.
+    // When the run has its own directory again, it continues.
     fs::remove_file(run.join("checkpoints")).unwrap();
     fs::rename(run.join("aside"), run.join("checkpoints")).unwrap();
     let last = checkpoint::step_of(&checkpoint::newest(&run).unwrap().path).unwrap();
@@ -55,7 +56,7 @@ fn what_stands_at_the_name_of_a_new_checkpoint_is_moved_away() {
     let child = start(command.args(["--set", "train.keep_checkpoints=None"]));
     wait_for(&run, 5);
     signal(&child, "-STOP");
-    // The next checkpoint may be in the making.
+    // The next checkpoint may already be in progress, so the test uses later ones.
     let first = (steps(&run).last().unwrap() / 20 + 2) * 20;
     let place = |i: usize| checkpoint::directory(&run, first + 20 * i);
     let moved = |i: usize| run.join(format!("checkpoints/moved-step-{:08}", first + 20 * i));
@@ -89,7 +90,7 @@ fn what_stands_at_the_name_of_a_new_checkpoint_is_moved_away() {
     assert_whole(&run);
 }
 
-/// Trains to step 100 and calls `harm` with the run when its last checkpoint is being written. Returns the run and the
+/// Trains to step 100 and calls `harm` with the run while its last checkpoint is written. Returns the run and the
 /// output.
 fn harmed_at_the_end(scratch: &Scratch, harm: impl Fn(&Path)) -> (PathBuf, String) {
     let run = scratch.path("run");
@@ -100,7 +101,7 @@ fn harmed_at_the_end(scratch: &Scratch, harm: impl Fn(&Path)) -> (PathBuf, Strin
         let is_last = |name: &str| name.starts_with("step-00000100");
         entries.find(|entry| is_last(&entry.file_name().to_string_lossy()))
     };
-    // Looks without a pause: the checkpoint is written within milliseconds.
+    // Looks without a pause, because the checkpoint is written within milliseconds.
     let patience = Instant::now();
     while begins().is_none() && patience.elapsed() < Duration::from_secs(60) {}
     signal(&child, "-STOP");
@@ -176,7 +177,7 @@ fn a_lost_checkpoint_is_told_and_another_one_is_written() {
 fn checkpoints_that_are_deleted_are_reported_and_made_again() {
     let scratch = Scratch::new();
     let (run, shown, code) = replaced(&scratch, |checkpoints| {
-        // The run may be writing there.
+        // The run may be writing to this directory.
         fs::rename(checkpoints, checkpoints.with_file_name("aside")).unwrap();
     });
     if code == stopped_by("-TERM") {
@@ -208,7 +209,7 @@ fn files_that_are_deleted_while_a_run_trains_are_written_again_at_the_next_check
         let note = format!("{name} vanished while the run was training; it was written again");
         assert_eq!(shown.matches(&note).count(), 1, "{shown}");
     }
-    // A run that continues has all of its starts.
+    // The history of a resumed run has all of its starts.
     let child = start(&mut resume(&run));
     wait_for(&run, 5);
     let history = run.join("history.jsonl");
@@ -244,7 +245,7 @@ fn files_that_are_changed_while_a_run_trains_are_written_again_at_the_next_check
     ];
     let scratch = Scratch::new();
     let run = scratch.path("run");
-    // The second start trains on what the first has written.
+    // The second command trains on the files that the first command has written.
     for mut command in [endless(&run, 20), resume(&run)] {
         let child = start(&mut command);
         wait_for(&run, 5);
@@ -299,8 +300,7 @@ fn a_lock_that_is_deleted_ends_the_run_and_is_named() {
     ended_by_its_lock(child);
 }
 
-/// A process that is killed at any change on disk leaves nothing behind permanently, even if it is deleting an old
-/// checkpoint.
+/// A process that is killed at any change on disk leaves nothing permanently, even if it is deleting an old checkpoint.
 #[test]
 fn what_is_left_of_a_deleted_checkpoint_is_removed() {
     let scratch = Scratch::new();
@@ -398,7 +398,7 @@ fn directories_that_look_like_checkpoints_cost_none() {
     }
     wait_for(&run, 30);
     let shown = stop(child, "-TERM");
-    // The current step may have no row yet.
+    // The current step may not have a row yet.
     let last = checkpoint::step_of(&checkpoint::newest(&run).unwrap().path).unwrap();
     assert!(last >= *steps(&run).last().unwrap());
     assert!(shown.contains(&format!("at step {last}")), "{shown}");
@@ -438,7 +438,7 @@ fn starts_that_failed_do_not_make_a_config_an_edited_one() {
         run_dir::read_metrics(&run).unwrap().last().unwrap().step,
         16
     );
-    // Without a whole line of the history, nobody knows whether the config was edited.
+    // Without a whole line in the history, the program cannot know whether the config was edited.
     let history = fs::read(run.join("history.jsonl")).unwrap();
     for left in [Some(&b""[..]), Some(&history[..50]), Some(b"\0\xff"), None] {
         fs::remove_file(run.join("history.jsonl")).unwrap();
@@ -483,7 +483,7 @@ fn a_backup_of_hard_links_keeps_what_it_has_and_the_run_goes_on() {
     assert_whole(&run);
     for (log, before) in logs.iter().zip(before) {
         let now = fs::read(backup.join(log)).unwrap();
-        // A row may be half-written.
+        // The last row may be half-written.
         assert!(
             now.starts_with(&before) && now.len() < before.len() + 2000,
             "{log}"

@@ -8,7 +8,7 @@ fn generation_goes_on_beyond_the_context() {
     ok(&mut smoke(&scratch.path("run")));
     let mut command = zoo("generate");
     let sample = ok(command.arg(scratch.path("run")).args(["--tokens", "100"]));
-    // The context is 32 words; the prompt is one token longer.
+    // The output has the prompt, which is one token, and 100 further tokens. The context has only 32.
     assert_eq!(sample.split_whitespace().count(), 101);
 }
 
@@ -58,6 +58,7 @@ fn compare_prints_a_table_and_writes_a_report() {
         "tokenformer",
         "recurrent",
         "laurel-rmt",
+        "llama",
     ] {
         let row = |line: &str| line.split_whitespace().next() == Some(model);
         let rows = shown
@@ -205,7 +206,7 @@ fn plan_says_what_every_experiment_of_the_papers_takes() {
         .filter(|(_, unit)| *unit == "MiB")
         .map(|(size, _)| size.parse().unwrap())
         .collect();
-    // All activations, recomputed ones, and the moments.
+    // The sizes are the memory with all activations, the memory with recomputed activations, and the moments.
     assert!(sizes.len() == 3, "{shown}");
     assert!(sizes[1] <= sizes[0] && sizes[2] < sizes[1], "{shown}");
     for (arguments, says) in [
@@ -254,7 +255,7 @@ fn bench_writes_its_figures_as_json() {
             "{told}"
         );
     }
-    // Flex has a fast form of each operation of GPT-2; the environment variable turns them off.
+    // Flex has a fast form of each operation of GPT-2. The environment variable turns the fast forms off.
     let is_plain = std::env::var_os("RESIDUAL_ZOO_OPS").is_some_and(|forms| forms == "plain");
     let plain = lines[0]["plain"].as_array().unwrap();
     assert_eq!(plain.is_empty(), !is_plain, "{lines}");
@@ -277,7 +278,7 @@ fn bench_writes_its_figures_as_json() {
         "{shown}"
     );
 
-    // The stored steps take a nanosecond, so the current ones are slower.
+    // The stored steps take a nanosecond, so the current steps are slower.
     let mut old = lines.clone();
     let seconds = |line: &serde_json::Value, key: &str| line[key].as_f64().unwrap();
     let tokens = seconds(&old[0], "tokens_per_second") * seconds(&old[0], "step");

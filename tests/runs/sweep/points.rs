@@ -1,4 +1,4 @@
-//! Points of a sweep that are given up, diverge or cannot be trained.
+//! Points of a sweep that are given up early, diverge or cannot be trained.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn halving_with_fewer_rungs_is_noted() {
             usize::from(note.is_some()),
             "{shown}"
         );
-        // The note may be cut into lines.
+        // The note may be wrapped into lines.
         let line = shown.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(line.contains(note.unwrap_or_default()), "{shown}");
     }
@@ -81,7 +81,7 @@ fn a_rate_that_diverges_is_a_point_without_a_loss() {
         &results(&directory)["tuning"]["runs"][0]["tried"][1]["failed"],
         failed
     );
-    // A loss above the untrained model's does not count either.
+    // A loss above the loss of the untrained model does not count either.
     let options = [
         "--over",
         "train.learning_rate=1e-2,30",
@@ -104,7 +104,7 @@ fn a_rate_that_diverges_is_a_point_without_a_loss() {
     let mut other = sweep(&scratch, &file, &options);
     fails(other.args(["--force", "--gpu", "7"]), 2, &["`--gpu`"]);
     assert_eq!(kept(), before);
-    // Without any loss there is no best point.
+    // Without any loss, there is no best point.
     let options = [
         "--over",
         "train.learning_rate=1e37,1e38",
@@ -137,7 +137,7 @@ fn a_point_that_cannot_be_trained_leaves_no_best() {
         .join(format!("{}-sweep", name(&scratch)));
     let best = &results(&directory)["tuning"]["runs"][0]["best"];
     assert!(best.is_u64());
-    // A foreign directory is in the place of a run.
+    // A foreign directory takes the place of a run.
     let pool = scratch.path("out").join("pool");
     let place = fs::read_dir(&pool).unwrap().next().unwrap().unwrap().path();
     fs::remove_dir_all(&place).unwrap();

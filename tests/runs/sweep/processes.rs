@@ -35,11 +35,11 @@ fn times_beside_other_runs_are_not_reported() {
         let scratch = Scratch::new();
         for force in [&[][..], &["--force"]] {
             let shown = ok(shared(&scratch).args(["--jobs", jobs]).args(force));
-            // A line when a run begins, and one when it ends.
+            // A line is printed when a run begins, and another when it ends.
             assert_eq!(shown.matches(" …\n").count(), 4, "{shown}");
             assert_eq!(shown.matches("trained in").count(), 4, "{shown}");
         }
-        // The same command alone finds the same runs.
+        // Without `--jobs`, the same command finds the same runs.
         ok(&mut shared(&scratch));
         let found = results(&scratch.path("out").join("four"));
         for observation in found["observations"].as_array().unwrap() {
@@ -50,7 +50,7 @@ fn times_beside_other_runs_are_not_reported() {
     }
 }
 
-/// The runs of a pool that are in training.
+/// Returns the runs of a pool that are being trained.
 fn in_use(pool: &Path) -> Vec<PathBuf> {
     let runs = fs::read_dir(pool).into_iter().flatten();
     let runs = runs.filter_map(Result::ok).map(|entry| entry.path());
@@ -58,7 +58,7 @@ fn in_use(pool: &Path) -> Vec<PathBuf> {
     runs.filter(is_in_use).collect()
 }
 
-/// Waits until processes train `count` runs of a pool.
+/// Waits until exactly `count` runs of a pool are being trained.
 fn wait_for(pool: &Path, count: usize) {
     let start = std::time::Instant::now();
     while in_use(pool).len() != count {
@@ -76,7 +76,7 @@ fn the_others_take_over_from_a_killed_worker() {
     let process = command.spawn().unwrap();
     let pool = scratch.path("out").join("pool");
     wait_for(&pool, 2);
-    // The lock names the process, as in `process 123 on host`, a moment after it is taken.
+    // The lock file names the process, as in `process 123 on host`, a moment after the lock is taken.
     let run = in_use(&pool).swap_remove(0);
     let worker = loop {
         let lock = fs::read_to_string(run.join("lock")).unwrap();
@@ -108,7 +108,7 @@ fn workers_end_with_the_process_that_started_them() {
     wait_for(&pool, 0);
 }
 
-/// With `--force`, a repetition would delete the finished runs.
+/// With `--force`, a repeated command would delete the finished runs.
 #[cfg(unix)]
 #[test]
 fn a_stopped_sweep_with_force_is_continued_without_it() {

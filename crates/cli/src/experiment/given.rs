@@ -13,8 +13,9 @@ use super::ExperimentArgs;
 use crate::args::exists;
 use crate::{DataArgs, command, refuse_doubled};
 
-/// Checks that the data, tokenizers and tasks of an experiment are on this machine. An error names the option that sets
-/// the missing file. For a command without `--new-data`, it names the field of the experiment's file.
+/// Checks that the data, tokenizers and tasks of an experiment are on this machine or have an address on the hub. An
+/// error names the option that sets the missing file, if there is one. For new data and a command without
+/// `--new-data`, the error names the field of the experiment file instead.
 pub(crate) fn check_is_here<C: ModelConfig>(
     experiment: &Experiment<C>,
     planned: &[PlannedRun<C>],
@@ -69,7 +70,7 @@ pub(crate) fn check_is_here<C: ModelConfig>(
 }
 
 impl ExperimentArgs {
-    /// Opens the experiment of a RON text with these options.
+    /// Parses the experiment in a RON text, and applies these options.
     pub(super) fn open<C: ModelConfig>(
         &self,
         text: &ExperimentText,
@@ -107,7 +108,8 @@ impl ExperimentArgs {
                 Err(ConfigError::new("--new-data", problem))
             });
         };
-        // Weights learned with one tokenizer's ids are useless with another tokenizer.
+        // The new data have the same tokenizer, because weights learned with one tokenizer's ids are useless with
+        // another.
         let tokenizer = DataArgs {
             data: None,
             tokenizer: self.data.tokenizer.clone(),
@@ -148,7 +150,7 @@ impl ExperimentArgs {
         Ok(())
     }
 
-    /// Checks that an experiment reads data if data or a tokenizer is given.
+    /// Refuses data and a tokenizer for an experiment that reads no data or draws its data itself.
     fn check_data<C>(&self, experiment: &Experiment<C>) -> Result<(), ConfigError> {
         let measures = experiment.measure.is_some_and(|m| m.reads_data());
         let reads = experiment.count.is_none() || measures;

@@ -10,7 +10,7 @@ use residual_zoo_train::Interrupter;
 
 use crate::{fitted, print, wrapped};
 
-/// Checks everything that does not depend on the data.
+/// Checks everything in the configs that does not depend on the data.
 pub(super) fn check_configs<C: ModelConfig>(planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
     for run in planned {
         if let Some(config) = &run.config {
@@ -22,7 +22,8 @@ pub(super) fn check_configs<C: ModelConfig>(planned: &[PlannedRun<C>]) -> Result
     Ok(())
 }
 
-/// Returns the vocabulary and the opened data of each run with a model. The run's config is valid with them.
+/// Returns the vocabulary and the opened data of each run; `None` for a run without a model. Checks that the config of
+/// each run is valid with its vocabulary.
 fn bases<C: ModelConfig>(
     experiment: &Experiment<C>,
     planned: &[PlannedRun<C>],

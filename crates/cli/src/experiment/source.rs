@@ -1,4 +1,4 @@
-//! The file of an experiment, and its scales.
+//! An experiment file and its scales.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use residual_zoo_lab::{Error, ExperimentFile};
 /// The text of an experiment, and its origin.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The name of the experiment. The directory of its report begins with it.
+    /// The name of the experiment. The name of its report's directory begins with this name.
     pub name: String,
-    /// The text of its file.
+    /// The text of the experiment file.
     pub text: Cow<'static, str>,
     /// The path of the file.
     pub path: PathBuf,

@@ -1,7 +1,7 @@
 //! Activations whose gradients are exact on every backend.
 //!
-//! Burn 0.21 differentiates its own `gelu` with a tanh approximation on CubeCL backends. The plain forms here use only
-//! operations with exact gradients.
+//! Burn 0.21 differentiates its own `gelu` with a tanh approximation on CubeCL backends. The plain forms in this module
+//! use only operations with exact gradients.
 
 use burn::tensor::{Tensor, activation, backend::Backend};
 use residual_zoo_kernels as kernels;
@@ -50,7 +50,7 @@ impl From<Activation> for kernels::Activation {
     }
 }
 
-/// max(x, 0)².
+/// Computes max(x, 0)².
 pub fn squared_relu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     kernels::activation(kernels::Activation::SquaredRelu, x)
         .unwrap_or_else(|x| squared_relu_plain(plain("squared ReLU", x)))
@@ -62,7 +62,7 @@ pub fn squared_relu_plain<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor
     x.clone() * x
 }
 
-/// SiLU: x σ(x).
+/// Applies SiLU: x σ(x).
 pub fn silu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     kernels::activation(kernels::Activation::Silu, x)
         .unwrap_or_else(|x| silu_plain(plain("SiLU", x)))
@@ -73,26 +73,27 @@ pub fn silu_plain<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     x.clone() * activation::sigmoid(x)
 }
 
-/// max(x, 0).
+/// Computes max(x, 0).
 pub fn relu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     kernels::activation(kernels::Activation::Relu, x).unwrap_or_else(activation::relu)
 }
 
-/// GELU, tanh approximation (Hendrycks and Gimpel, "Gaussian error linear units", 2016):
-/// ½ x (1 + tanh u) with u = √(2/π) (x + 0.044715 x³).
+/// Applies GELU with the tanh approximation (Hendrycks and Gimpel, "Gaussian error linear units", 2016): ½ x (1 + tanh
+/// u) with u = √(2/π) (x + 0.044715 x³).
 pub fn gelu_tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     kernels::activation(kernels::Activation::GeluTanh, x)
         .unwrap_or_else(|x| gelu_tanh_plain(plain("GELU", x)))
 }
 
-/// [`gelu_tanh`] as x · σ(2u), which is equal because ½ (1 + tanh u) = σ(2u), and takes fewer passes over memory.
+/// Computes [`gelu_tanh`] as x · σ(2u), because ½ (1 + tanh u) = σ(2u). This form takes fewer passes over memory than
+/// the form with tanh.
 pub fn gelu_tanh_plain<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let c = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
     let two_u = (x.clone() * x.clone() * (0.044715 * c) + c) * x.clone();
     x * activation::sigmoid(two_u)
 }
 
-/// GELU: ½ x (1 + erf(x / √2)).
+/// Applies GELU: ½ x (1 + erf(x / √2)).
 pub fn gelu_erf<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     kernels::activation(kernels::Activation::GeluErf, x)
         .unwrap_or_else(|x| gelu_erf_plain(plain("GELU", x)))

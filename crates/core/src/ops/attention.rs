@@ -10,10 +10,10 @@ use super::precision::{matmul, narrow, widen};
 use crate::{Cache, Seen};
 
 /// Keys and values of the positions seen so far. Each new position is written in place while there is room for it. A
-/// cache that is full grows by half, up to the context.
+/// full cache grows by at least half, up to the context.
 #[derive(Clone, Debug)]
 pub struct KvCache<B: Backend> {
-    /// Groups of rows that started together. A batch that was read in one call is one part.
+    /// Groups of rows (sequences of the batch) that began together. A batch that was read in one call is one part.
     parts: Vec<Part<B>>,
     context: usize,
 }
@@ -21,17 +21,20 @@ pub struct KvCache<B: Backend> {
 /// Rows at the same position.
 #[derive(Clone, Debug)]
 struct Part<B: Backend> {
-    /// `[rows, heads, room, d]` each. The room grows with the positions, up to the context.
+    /// Keys and values, `[rows, heads, room, d]` each. `room`, the number of positions that fit, grows up to the
+    /// context.
     kv: [Tensor<B, 4>; 2],
     seen: usize,
 }
 
-/// The smallest room for positions, unless the context is smaller. With less, short texts would grow often.
+/// Minimum number of positions that fit into a cache, unless the context is smaller. With less room, the caches of
+/// short sequences would grow often.
 const LEAST_ROOM: usize = 64;
 
 impl<B: Backend> KvCache<B> {
-    /// Makes an empty cache for at most `context` positions. It takes memory for the positions that it has seen, and at
-    /// most for half as many more.
+    /// Makes an empty cache for at most `context` positions. Its memory has room for the positions that it has seen,
+    /// and for at most half as many more. A short cache has room for 64 positions, or for the whole context if the
+    /// context is smaller.
     pub fn new(context: usize) -> Self {
         Self {
             parts: Vec::new(),
@@ -39,7 +42,7 @@ impl<B: Backend> KvCache<B> {
         }
     }
 
-    /// Number of positions that each row of `cache` has seen; empty without a cache.
+    /// Returns the number of positions that each row of `cache` has seen; empty without a cache.
     pub fn seen(cache: &Option<&mut Self>) -> Seen {
         let mut seen = Seen::default();
         for part in cache.iter().flat_map(|cache| &cache.parts) {
@@ -49,7 +52,7 @@ impl<B: Backend> KvCache<B> {
     }
 
     /// Writes the keys and values of new positions, `[batch, heads, new, d]` each. Then calls `attend` with the
-    /// queries and all keys and values, once per group of rows at the same position. Returns the results of all rows.
+    /// queries and all keys and values, once per group of rows that began together. Returns the results of all rows.
     ///
     /// # Panics
     ///
@@ -101,7 +104,7 @@ impl<B: Backend> Part<B> {
         self.kv[0].dims()[0]
     }
 
-    /// Writes the keys `k` and values `v` of new positions, and returns all keys and values too.
+    /// Writes the keys `k` and values `v` of new positions. Returns the part, and all its keys and values.
     fn extend(self, k: Tensor<B, 4>, v: Tensor<B, 4>, context: usize) -> (Self, [Tensor<B, 4>; 2]) {
         let Self {
             kv: [k0, v0],
@@ -122,7 +125,7 @@ impl<B: Backend> Part<B> {
     }
 }
 
-/// Returns `all` `[rows, heads, room, d]` with room for `end` positions, of which `seen` are kept.
+/// Returns `all` `[rows, heads, room, d]` with room for `end` positions. Keeps the first `seen` positions.
 fn grown<B: Backend>(all: Tensor<B, 4>, seen: usize, end: usize, context: usize) -> Tensor<B, 4> {
     let [rows, heads, room, d] = all.dims();
     if end <= room {
@@ -168,8 +171,12 @@ impl<B: Backend> Cache for KvCache<B> {
 /// `h · d + c` belongs to head `h`.
 pub fn split_heads<B: Backend>(x: Tensor<B, 3>, heads: usize) -> Tensor<B, 4> {
     let [batch, time, width] = x.dims();
-    x.reshape([batch, time, heads, width / heads])
-        .swap_dims(1, 2)
+    swap(x.reshape([batch, time, heads, width / heads]))
+}
+
+/// Exchanges the head axis and the time axis.
+fn swap<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
+    kernels::swap_heads(x).unwrap_or_else(|x| x.swap_dims(1, 2))
 }
 
 /// Splits packed heads into q, k and v: `[batch, 3 · heads, time, d]` to `[batch, heads, time, d]` each.
@@ -181,7 +188,7 @@ pub fn unpack<B: Backend>(qkv: Tensor<B, 4>) -> [Tensor<B, 4>; 3] {
 /// The inverse of [`split_heads`].
 pub fn merge_heads<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
     let [batch, heads, time, d] = x.dims();
-    x.swap_dims(1, 2).reshape([batch, time, heads * d])
+    swap(x).reshape([batch, time, heads * d])
 }
 
 /// Scaled dot-product attention (Vaswani et al., "Attention is all you need", 2017, eq. 1):
@@ -196,7 +203,8 @@ pub struct DotAttention {
     pub alibi: bool,
     /// The cap c: before the mask, a score s becomes c tanh(s / c) (Gemma 2).
     pub cap: Option<f64>,
-    /// Number of positions that a position of causal attention attends to, itself included; `None` for all.
+    /// With causal attention, the number of most recent positions that a query attends to, its own included; `None` for
+    /// all.
     pub window: Option<usize>,
     /// Probability of dropping an attention weight in training.
     pub dropout: f64,
@@ -205,7 +213,7 @@ pub struct DotAttention {
 }
 
 impl DotAttention {
-    /// Causal attention over at most `context` positions with the factor `scale`, without bias or dropout.
+    /// Makes causal attention over at most `context` positions with the factor `scale`, without bias or dropout.
     pub fn new(scale: f64, context: usize) -> Self {
         Self {
             scale,
@@ -218,7 +226,7 @@ impl DotAttention {
         }
     }
 
-    /// Returns the cache before the first position.
+    /// Returns an empty cache.
     pub fn new_cache<B: Backend>(&self) -> KvCache<B> {
         KvCache::new(self.context)
     }
@@ -234,15 +242,12 @@ impl DotAttention {
             return self.forward(unpack(qkv), cache);
         }
         let qkv = narrow(qkv);
-        let fast = match self.kernel(&qkv) {
-            Some(kernel) => kernels::packed_attention(kernel, qkv),
-            None => Err(qkv),
-        };
+        let fast = kernels::packed_attention(self.kernel(&qkv), qkv);
         fast.unwrap_or_else(|qkv| self.plain(unpack(plain("attention", qkv))))
     }
 
-    /// Attends with q of the new positions, `[batch, heads, new, d]`; returns the same shape. k and v have a number of
-    /// heads that divides the number of heads of q, H: query head h reads head h // (H / K) of K (Ainslie et al.,
+    /// Attends with q of the new positions, `[batch, heads, new, d]`; returns the same shape. k and v have K heads,
+    /// where K divides the number of query heads, H. Query head h reads key-value head h // (H / K) (Ainslie et al.,
     /// "GQA", 2023). With a cache, the new positions follow the cached ones.
     pub fn forward<B: Backend>(
         &self,
@@ -250,14 +255,16 @@ impl DotAttention {
         cache: Option<&mut KvCache<B>>,
     ) -> Tensor<B, 4> {
         let attend = |qkv: [Tensor<B, 4>; 3]| {
-            let [q, k, v] = qkv.map(narrow);
-            let heads = q.dims()[1];
-            let qkv = [q, grouped(k, heads), grouped(v, heads)];
-            let fast = match self.kernel(&qkv[0]) {
-                Some(kernel) => kernels::attention(kernel, qkv),
-                None => Err(qkv),
-            };
-            fast.unwrap_or_else(|qkv| self.plain(plain("attention", qkv)))
+            let qkv = qkv.map(narrow);
+            let kernel = self.kernel(&qkv[0]);
+            let with_own_heads = kernels::attention(kernel, qkv).or_else(|[q, k, v]| {
+                let heads = q.dims()[1];
+                match k.dims()[1] == heads {
+                    true => Err([q, k, v]),
+                    false => kernels::attention(kernel, [q, grouped(k, heads), grouped(v, heads)]),
+                }
+            });
+            with_own_heads.unwrap_or_else(|qkv| self.plain(plain("attention", qkv)))
         };
         match cache {
             Some(cache) => cache.attend(qkv, attend),
@@ -266,10 +273,12 @@ impl DotAttention {
     }
 
     /// The plain form of attention: queries `[batch, heads, new, d]` attend to keys and values
-    /// `[batch, heads, seen + new, d]`. Query `i` is at position `seen + i`. It attends to keys `0 ..= seen + i` if
-    /// attention is causal, else to all.
+    /// `[batch, heads, seen + new, d]`, where `seen` is the number of positions before the queries. Query `i` is at
+    /// position `seen + i`. If attention is causal, the query attends to keys `0 ..= seen + i`, or to the last `window`
+    /// of them; otherwise, to all keys.
     ///
-    /// The division by the sum of the weights follows the product with v, which has fewer elements.
+    /// The division by the sum of the weights follows the product with v, because the product has fewer elements than
+    /// the weights.
     pub fn plain<B: Backend>(&self, [q, k, v]: [Tensor<B, 4>; 3]) -> Tensor<B, 4> {
         let ([_, heads, new, _], all) = (q.dims(), k.dims()[2]);
         let device = q.device();
@@ -293,22 +302,21 @@ impl DotAttention {
         matmul(dropout.forward(weights), v) / sum
     }
 
-    /// The kernel for queries `q`; `None` if the kernels lack this attention.
-    fn kernel<B: Backend>(&self, q: &Tensor<B, 4>) -> Option<kernels::Attention> {
-        if self.cap.is_some() || (self.causal && self.window.is_some()) {
-            return None;
-        }
+    /// Returns the kernel for queries `q`.
+    fn kernel<B: Backend>(&self, q: &Tensor<B, 4>) -> kernels::Attention {
         let device = q.device();
         let drops = self.dropout > 0.0 && B::ad_enabled(&device);
-        Some(kernels::Attention {
+        kernels::Attention {
             scale: self.scale,
+            cap: self.cap,
+            window: self.window,
             causal: self.causal,
             alibi: self.alibi,
             dropout: drops.then(|| kernels::Dropped {
                 probability: self.dropout,
                 seed: seed::<B>(&device),
             }),
-        })
+        }
     }
 }
 
@@ -325,9 +333,9 @@ fn grouped<B: Backend>(x: Tensor<B, 4>, heads: usize) -> Tensor<B, 4> {
         .reshape([batch, heads, time, d])
 }
 
-/// c tanh(x / c) for the cap c.
+/// Computes c tanh(x / c) for the cap c.
 pub fn capped<B: Backend, const D: usize>(x: Tensor<B, D>, cap: f64) -> Tensor<B, D> {
-    // In Burn 0.21, the gradient of a division by a number has the precision of f32, also in f64.
+    // In Burn 0.21, the gradient of a division by a number has only f32 precision, even for f64 tensors.
     (x * cap.recip()).tanh() * cap
 }
 
@@ -341,8 +349,8 @@ fn seed<B: Backend>(device: &B::Device) -> u64 {
     parts.fold(0, |seed, part| (seed << 24) ^ part)
 }
 
-/// The bias of ALiBi (Press et al., "Train short, test long", 2022): −slope_h · (distance between query and key),
-/// `[1, heads, new, seen + new]`, with slopes 2^(−8 (h + 1) / heads), h from 0.
+/// Returns the bias of ALiBi (Press et al., "Train short, test long", 2022): slope_h · (position of the key − position
+/// of the query), `[1, heads, new, seen + new]`, with the slope 2^(−8 (h + 1) / heads) for head h, counted from 0.
 pub fn alibi<B: Backend>(
     heads: usize,
     new: usize,

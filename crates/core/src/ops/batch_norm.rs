@@ -8,8 +8,8 @@ use super::forms;
 /// The normalised batch, and the mean and the variance Σ (x − mean)² / rows of each channel.
 pub type Normed<B> = kernels::Normed<B>;
 
-/// (x − mean) / √(variance + eps) · γ + β for x `[rows, channels]` and γ and β `[1, channels]`, with the mean and the
-/// variance of each channel over all rows, `[channels]` (Ioffe and Szegedy, "Batch normalization", 2015, algorithm 1).
+/// Computes (x − mean) / √(variance + eps) · γ + β for x `[rows, channels]` and γ and β `[1, channels]` (Ioffe and
+/// Szegedy, "Batch normalization", 2015, algorithm 1). The mean and the variance, `[channels]`, are over all rows.
 /// Gradients pass through the mean and the variance, but not through their returned copies.
 pub fn batch_norm<B: Backend>(
     eps: f64,

@@ -7,8 +7,8 @@ use residual_zoo_kernels as kernels;
 
 use super::precision::{matmul_f32, narrow};
 
-/// Convolves x `[batch, height, width, in]` with w `[out, in, kernel, kernel]`. The kernel size is odd, and x is
-/// padded by half of it. Returns `[batch, ⌈height / stride⌉, ⌈width / stride⌉, out]`.
+/// Convolves x `[batch, height, width, in]` with w `[out, in, kernel, kernel]`. The kernel size is odd, and x has a
+/// zero padding of (kernel − 1) / 2 pixels on each side. Returns `[batch, ⌈height / stride⌉, ⌈width / stride⌉, out]`.
 pub fn convolution<B: Backend>(stride: usize, x: Tensor<B, 4>, w: Tensor<B, 4>) -> Tensor<B, 4> {
     let inputs = kernels::convolution(stride, narrow(x), narrow(w));
     inputs.unwrap_or_else(|[x, w]| plain(stride, x, w))
@@ -31,7 +31,7 @@ pub fn plain<B: Backend>(stride: usize, x: Tensor<B, 4>, w: Tensor<B, 4>) -> Ten
     y.permute([0, 2, 3, 1])
 }
 
-/// Returns every nth row and column of x `[batch, height, width, channels]`, from the first.
+/// Returns every nth row and column of x `[batch, height, width, channels]`, starting with the first.
 pub fn every<B: Backend>(n: usize, x: Tensor<B, 4>) -> Tensor<B, 4> {
     if n == 1 {
         return x;

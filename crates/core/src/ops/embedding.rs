@@ -1,4 +1,4 @@
-//! Rows of a table by ids.
+//! Looks up table rows by id.
 
 use burn::tensor::{Int, Tensor, backend::Backend, module};
 use residual_zoo_kernels as kernels;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// The operations that have run in their plain form; `None` while nobody records them.
+/// The operations that have run in their plain form; `None` without a recording.
 static PLAIN: Mutex<Option<BTreeSet<&'static str>>> = Mutex::new(None);
 
 /// Notes that `operation` runs in its plain form, and returns `inputs`.
@@ -15,7 +15,8 @@ pub fn plain<T>(operation: &'static str, inputs: T) -> T {
     inputs
 }
 
-/// Runs `work`, and returns the names of the operations that ran in their plain form meanwhile, in any thread.
+/// Runs `work`. Returns its result and the names of the operations that meanwhile ran in their plain form, in any
+/// thread.
 pub fn recorded<T>(work: impl FnOnce() -> T) -> (T, Vec<&'static str>) {
     let put = |operations| {
         let mut recorded = PLAIN.lock().unwrap_or_else(PoisonError::into_inner);

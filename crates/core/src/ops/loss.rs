@@ -9,23 +9,23 @@ use super::precision::widen;
 /// Cross-entropy of a batch and the size of its normaliser.
 #[derive(Clone, Debug)]
 pub struct Loss<B: Backend> {
-    /// Mean over all positions of −log p(target), in nats, `[1]`.
+    /// Mean over all scored positions of −log p(target), in nats, `[1]`.
     pub cross_entropy: Tensor<B, 1>,
-    /// Mean over all positions of (log Z)², Z = Σ exp(logits), `[1]`.
+    /// Mean over all scored positions of (log Z)², where Z = Σ exp(logits), `[1]`.
     pub log_z_squared: Tensor<B, 1>,
     /// The label-smoothing term of the objective, `[1]`.
     smoothing: Option<Tensor<B, 1>>,
 }
 
 impl<B: Backend> Loss<B> {
-    /// Loss of `logits` `[batch, time, vocab]` for `targets` `[batch, scored]`, the targets of the last `scored`
-    /// positions. A language model scores all positions.
+    /// Computes the loss of `logits` `[batch, time, vocab]` for `targets` `[batch, scored]`, the targets of the last
+    /// `scored` positions. A language model scores all positions.
     pub fn new(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Self {
         let (logits, targets) = last_positions(logits, targets);
         Self::classification(logits, targets)
     }
 
-    /// Loss of `logits` `[batch, classes]` for `targets` `[batch]`.
+    /// Computes the loss of `logits` `[batch, classes]` for `targets` `[batch]`.
     pub fn classification(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Self {
         let of_rows = log_z_and_target(logits, targets);
         let [log_z, target] = [0, 1].map(|column| of_rows.clone().narrow(1, column, 1));
@@ -36,9 +36,10 @@ impl<B: Backend> Loss<B> {
         }
     }
 
-    /// Loss with labels smoothed by ε: every class has the target ε / classes, and the true class 1 − ε more (Szegedy
-    /// et al., "Rethinking the inception architecture", 2016, section 7). The objective is the cross-entropy plus
-    /// ε · (target's logit − mean logit), averaged over all positions. `cross_entropy` itself is not smoothed.
+    /// Computes the loss with labels smoothed by ε: every class has the target probability ε / classes, and the true
+    /// class has 1 − ε more (Szegedy et al., "Rethinking the inception architecture", 2016, section 7). The objective
+    /// is the cross-entropy plus ε · (target's logit − mean logit), averaged over all scored positions. `cross_entropy`
+    /// itself is not smoothed.
     pub fn smoothed(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>, epsilon: f64) -> Self {
         if epsilon == 0.0 {
             return Self::new(logits, targets);
@@ -66,8 +67,8 @@ impl<B: Backend> Loss<B> {
         }
     }
 
-    /// cross-entropy + `z_loss` · (log Z)² + the term of label smoothing. The z-loss keeps the normaliser near 1
-    /// (Chowdhery et al., "PaLM", 2022, section 5).
+    /// Computes cross-entropy + `z_loss` · mean (log Z)² + the label-smoothing term. The z-loss keeps the normaliser
+    /// near 1 (Chowdhery et al., "PaLM", 2022, section 5).
     pub fn objective(&self, z_loss: f64) -> Tensor<B, 1> {
         let mut objective = self.cross_entropy.clone();
         if z_loss != 0.0 {
@@ -80,7 +81,7 @@ impl<B: Backend> Loss<B> {
     }
 }
 
-/// log Σ exp(logits), and the logit of the target: `[rows, vocab]` and `[rows]` to `[rows, 2]`.
+/// Computes log Σ exp(logits), and the logit of the target: `[rows, vocab]` and `[rows]` to `[rows, 2]`.
 pub fn log_z_and_target<B: Backend>(
     logits: Tensor<B, 2>,
     targets: Tensor<B, 1, Int>,
@@ -99,8 +100,8 @@ pub fn log_z_and_target_plain<B: Backend>(
     Tensor::cat(vec![log_z, logits.gather(1, targets.unsqueeze_dim(1))], 1)
 }
 
-/// Share of the `targets` `[batch, scored]` that have the largest logit, `[1]`. The targets belong to the last
-/// `scored` positions of `logits` `[batch, time, vocab]`.
+/// Returns the share of the `targets` `[batch, scored]` that have the largest logit, `[1]`. The targets belong to the
+/// last `scored` positions of `logits` `[batch, time, vocab]`.
 pub fn accuracy<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Tensor<B, 1> {
     let (logits, targets) = last_positions(logits, targets);
     let likeliest = logits.argmax(1).squeeze_dim(1);
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
     use burn::backend::Flex;
 
-    /// −Σ q log p with q = ε / 3, and 1 − ε more for the target.
+    /// The smoothed loss is −Σ q log p, where q is ε / 3 for each class, and 1 − ε more for the target.
     #[test]
     fn smoothed_labels_are_a_target_for_every_class() {
         let device = Default::default();

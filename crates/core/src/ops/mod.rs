@@ -1,11 +1,12 @@
 //! Operations that architectures share, one file each.
 //!
-//! Beside each fast form is its plain form, the equation. Both give the same values and gradients up to rounding. The
-//! fast forms are in `residual_zoo_kernels`; `RESIDUAL_ZOO_OPS=plain` turns them off.
+//! Each operation with a fast form also has a plain form, which follows the equation. Both give the same values and
+//! gradients up to rounding. The fast forms are in `residual_zoo_kernels`; `RESIDUAL_ZOO_OPS=plain` turns them off.
 
 pub mod activation;
 pub mod attention;
 pub mod batch_norm;
+pub mod causal;
 pub mod convolution;
 pub mod embedding;
 pub mod forms;

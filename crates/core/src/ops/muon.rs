@@ -1,11 +1,14 @@
 //! Muon: momentum whose matrices are made orthogonal (Jordan et al., "Muon: an optimizer for hidden layers in neural
-//! networks", 2024). A step on a matrix W, with gradient g and momentum b:
+//! networks", 2024). A step on a matrix W has the gradient g, the momentum b, the learning rate η and the weight decay
+//! λ. Each step keeps the share μ of the momentum, and the factor s depends on the [form](MuonForm):
 //!
 //! ```text
 //! b ← μ b + (1 − μ) g
 //! u = μ b + (1 − μ) g           with Nesterov's momentum, otherwise u = b
 //! W ← (1 − η λ) W − η s NS(u)   NS(u): u with singular values between about 0.5 and 1.5
 //! ```
+//!
+//! [`MuonForm::Nanochat`] replaces the last line.
 
 use burn::tensor::{Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
@@ -13,14 +16,14 @@ use serde::{Deserialize, Serialize};
 use crate::{ConfigError, check, matmul};
 
 /// The settings of Muon. It trains the matrices between hidden features ([`Matrices`](crate::Matrices)); AdamW trains
-/// all other parameters. A step is W ← (1 − η λ) W − η s NS(u), where u is the momentum, and NS brings its singular
-/// values between about 0.5 and 1.5.
+/// all other parameters. A step is W ← (1 − η λ) W − η s NS(u), where u is the momentum and s depends on the form; the
+/// form `Nanochat` has another step. NS brings the singular values of u into the interval from about 0.5 to 1.5.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Muon {
-    /// η, the peak learning rate of hidden matrices; the schedule scales it as `train.learning_rate`. `None` means
-    /// `train.learning_rate` in the form `Moonlight`, and 0.02, the published value, in the other forms. A last
-    /// learning rate `Rate(x)` is multiplied by the ratio of the two peaks.
+    /// η, the peak learning rate of hidden matrices; the schedule scales it like `train.learning_rate`. `None` means
+    /// `train.learning_rate` in the form `Moonlight`, and 0.02, the published value, in the other forms. If the
+    /// schedule ends at `Rate(x)`, x is multiplied by η / `train.learning_rate`.
     pub learning_rate: Option<f64>,
     /// μ, the share of the momentum that each step keeps.
     pub momentum: f64,
@@ -30,7 +33,7 @@ pub struct Muon {
     pub weight_decay: Option<f64>,
     /// Number of Newton-Schulz iterations in NS.
     pub steps: usize,
-    /// The published form.
+    /// The published form of the step.
     pub form: MuonForm,
 }
 
@@ -40,14 +43,14 @@ pub struct Muon {
 pub enum MuonForm {
     /// s = max(1, out / in)^½, with a learning rate near 0.02 (Jordan et al. 2024).
     Keller,
-    /// s = 0.2 max(out, in)^½, which gives a step the size of AdamW's, so that both can use the same learning rate (Liu
-    /// et al., "Muon is scalable for LLM training", 2025).
+    /// s = 0.2 max(out, in)^½ (Liu et al., "Muon is scalable for LLM training", 2025). Steps are then as large as
+    /// AdamW's, so both can use the same learning rate.
     #[default]
     Moonlight,
-    /// The form of nanochat (2026). The rows of u get equal length, and NS has the coefficients of Polar Express (Amsel
-    /// et al. 2025). The step Y is divided by the root of a running mean of its squares along one side (Li et al.,
-    /// "NorMuon", 2025), and keeps the norm of an orthogonal matrix. s = max(1, out / in)^½, and
-    /// W ← W − η s (Y + λ W \[Y ⊙ W ≥ 0\]).
+    /// The form of nanochat (2026). In u, the weight vectors of all outputs get equal length, and NS has the
+    /// coefficients of Polar Express (Amsel et al. 2025). NS(u) is divided by the root of a running mean of its squares
+    /// along the shorter side (Li et al., "NorMuon", 2025). The result, Y, has the norm of an orthogonal matrix.
+    /// s = max(1, out / in)^½, and W ← W − η s (Y + λ W \[Y ⊙ W ≥ 0\]).
     Nanochat {
         /// The share of the running mean that each step keeps.
         beta_2: f64,
@@ -68,7 +71,7 @@ impl Default for Muon {
 }
 
 impl Muon {
-    /// η, if the other parameters have the learning rate `others`.
+    /// Returns η, given the learning rate of the other parameters, `others`.
     pub fn learning_rate(&self, others: f64) -> f64 {
         self.learning_rate.unwrap_or(match self.form {
             MuonForm::Moonlight => others,
@@ -102,7 +105,7 @@ impl Muon {
         }
     }
 
-    /// The shape of the running mean of squares for matrices `[count, in, out]`, if the form has one.
+    /// Returns the shape of the running mean of squares for matrices `[count, in, out]`, if the form has one.
     pub fn squares(&self, [count, d_in, d_out]: [usize; 3]) -> Option<[usize; 3]> {
         match self.form {
             MuonForm::Nanochat { .. } if d_out >= d_in => Some([count, 1, d_out]),
@@ -111,7 +114,7 @@ impl Muon {
         }
     }
 
-    /// s of a matrix.
+    /// Returns s for a matrix `[d_in, d_out]`.
     fn scale(&self, d_in: usize, d_out: usize) -> f64 {
         let (d_in, d_out) = (d_in as f64, d_out as f64);
         match self.form {
@@ -128,12 +131,12 @@ pub struct Hidden<B: Backend> {
     pub w: Tensor<B, 3>,
     /// b, `[count, in, out]`.
     pub b: Tensor<B, 3>,
-    /// The running mean of squares, of the shape [`Muon::squares`].
+    /// The running mean of squares, in the shape that [`Muon::squares`] returns.
     pub squares: Option<Tensor<B, 3>>,
 }
 
 /// Takes a step of Muon with gradient g `[count, in, out]`, learning rate `lr` (η) and weight decay `decay` (λ).
-/// Products have the current [`Precision`](crate::Precision).
+/// Computes products at the current [`Precision`](crate::Precision).
 pub fn muon<B: Backend>(
     muon: &Muon,
     [lr, decay]: [f64; 2],
@@ -164,9 +167,10 @@ pub fn muon<B: Backend>(
     }
 }
 
-/// Maximum number of iterations. Five are enough, and a stop waits until the step has ended.
+/// Maximum number of iterations. Five are enough. A request to stop waits for the end of the step, which many
+/// iterations would delay.
 const MOST_STEPS: usize = 100;
-/// The coefficients of Jordan et al.: singular values approach an interval around 1 in few steps.
+/// The coefficients of Jordan et al., with which singular values approach an interval around 1 in few iterations.
 const JORDAN: [f64; 3] = [3.4445, -4.7750, 2.0315];
 /// The coefficients of Polar Express, one row per iteration.
 const POLAR: [[f64; 3]; 5] = [
@@ -177,14 +181,14 @@ const POLAR: [[f64; 3]; 5] = [
     [2.3465413258596377, -1.7097828382687081, 0.42323551169305323],
 ];
 
-/// NS(u): approximates the orthogonal factor of each matrix of u `[count, in, out]`.
+/// Computes NS(u), which approximates the orthogonal factor of each matrix of u `[count, in, out]`.
 fn newton_schulz<B: Backend>(u: Tensor<B, 3>, steps: usize) -> Tensor<B, 3> {
     let size = norm(u.clone()) + 1e-7;
     quintic(u / size, &vec![JORDAN; steps])
 }
 
-/// X ← a X + (b A + c A²) X with A = X Xᵀ, for each (a, b, c) in turn. For a matrix with more rows than columns, the
-/// transposed form has the smaller products.
+/// Computes X ← a X + (b A + c A²) X with A = X Xᵀ, for each (a, b, c) in turn. For a matrix with more rows than
+/// columns, computes the transposed form, which has smaller products.
 fn quintic<B: Backend>(x: Tensor<B, 3>, coefficients: &[[f64; 3]]) -> Tensor<B, 3> {
     let [_, rows, columns] = x.dims();
     coefficients.iter().fold(x, |x, &[a, b, c]| {
@@ -202,10 +206,10 @@ fn quintic<B: Backend>(x: Tensor<B, 3>, coefficients: &[[f64; 3]]) -> Tensor<B, 
     })
 }
 
-/// nanochat's orthogonal factor of u `[count, in, out]`, with the Frobenius norm of an orthogonal matrix.
+/// Computes nanochat's orthogonal factor of u `[count, in, out]`, with the Frobenius norm of an orthogonal matrix.
 fn polar_express<B: Backend>(u: Tensor<B, 3>) -> Tensor<B, 3> {
     let [_, d_in, d_out] = u.dims();
-    // The weights of each output become a vector of the same length.
+    // Gives the weight vectors of all outputs the same length.
     let of_output = u.clone().square().sum_dim(1).sqrt().clamp_min(1e-6);
     let u = u.clone() / of_output * (norm(u) / (d_out as f64).sqrt());
     let x = quintic(u.clone() / (norm(u) * 1.01 + 1e-6), &POLAR);
@@ -213,8 +217,8 @@ fn polar_express<B: Backend>(u: Tensor<B, 3>) -> Tensor<B, 3> {
     x.clone() * (norm(x).clamp_min(1e-6).recip() * size)
 }
 
-/// Divides x `[count, in, out]` by the root of the running mean of its squares along the shorter side, and keeps its
-/// norm. Returns the result and the new running mean.
+/// Divides x `[count, in, out]` by the root of the running mean of its squares along the shorter side, and keeps the
+/// norm of x. Returns the result and the new running mean.
 fn normalised<B: Backend>(
     x: Tensor<B, 3>,
     squares: Tensor<B, 3>,
@@ -230,7 +234,7 @@ fn normalised<B: Backend>(
     (y, squares)
 }
 
-/// The Frobenius norm of each matrix, `[count, 1, 1]`.
+/// Returns the Frobenius norm of each matrix, `[count, 1, 1]`.
 fn norm<B: Backend>(x: Tensor<B, 3>) -> Tensor<B, 3> {
     x.square().sum_dim(1).sum_dim(2).sqrt()
 }

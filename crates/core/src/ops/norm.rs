@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::forms::plain;
 use super::precision::widen;
-use crate::{Cost, product_of_parts};
+use crate::{ConfigError, Cost, check, product_of_parts};
 
 /// The parameters of a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub enum NormParams {
 }
 
 impl NormParams {
-    /// The cost of a norm over `width` features.
+    /// Returns the cost of a norm over `width` features.
     pub fn cost(self, width: usize) -> Cost {
         let vectors = match self {
             Self::ScaleAndShift => 2,
@@ -44,27 +44,48 @@ pub enum RmsScale {
     None,
 }
 
-/// A norm before it has a width.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The kind of a norm, its parameters and its ε.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub enum NormDesign {
     /// Layer norm.
     Layer {
-        /// Its parameters.
+        /// The parameters of the norm.
         params: NormParams,
         /// ε, added to the variance.
         eps: f64,
     },
     /// RMS norm.
     Rms {
-        /// Its factor.
+        /// The factor of the norm.
         scale: RmsScale,
         /// ε, added to the mean square.
         eps: f64,
     },
 }
 
+impl Default for NormDesign {
+    /// Returns GPT-2's norm: a layer norm with scale and shift, and ε = 1e-5.
+    fn default() -> Self {
+        Self::Layer {
+            params: NormParams::ScaleAndShift,
+            eps: 1e-5,
+        }
+    }
+}
+
 impl NormDesign {
-    /// Builds the norm of `width` features.
+    /// Checks ε.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error about the field `norm.eps` if ε is not above 0 or does not fit into 32 bits.
+    pub fn validate(self) -> Result<(), ConfigError> {
+        let (Self::Layer { eps, .. } | Self::Rms { eps, .. }) = self;
+        check::positive("norm.eps", eps)
+    }
+
+    /// Builds the norm over `width` features.
     pub fn build<B: Backend>(self, width: usize, device: &B::Device) -> Norm<B> {
         match self {
             Self::Layer { params, eps } => Norm::layer(params, width, eps, device),
@@ -82,7 +103,7 @@ impl NormDesign {
         }
     }
 
-    /// The cost of the norm of `width` features.
+    /// Returns the cost of the norm over `width` features.
     pub fn cost(self, width: usize) -> Cost {
         match self {
             Self::Layer { params, .. } => params.cost(width),
@@ -122,7 +143,7 @@ enum Kind {
 }
 
 impl<B: Backend> Norm<B> {
-    /// Layer norm over `width` features.
+    /// Makes a layer norm over `width` features.
     pub fn layer(params: NormParams, width: usize, eps: f64, device: &B::Device) -> Self {
         let scale = params != NormParams::None;
         let shift = params == NormParams::ScaleAndShift;
@@ -135,7 +156,7 @@ impl<B: Backend> Norm<B> {
         }
     }
 
-    /// No norm; returns x.
+    /// Makes a norm that returns x unchanged.
     pub fn identity() -> Self {
         Self {
             gamma: None,
@@ -146,7 +167,7 @@ impl<B: Backend> Norm<B> {
         }
     }
 
-    /// RMS norm over `width` features, with a scale.
+    /// Makes an RMS norm over `width` features, with a scale.
     pub fn rms(width: usize, eps: f64, device: &B::Device) -> Self {
         let scale = RmsScale::Scale;
         NormDesign::Rms { scale, eps }.build(width, device)
@@ -175,7 +196,7 @@ impl<B: Backend> Norm<B> {
         product_of_parts(self.forward(x), w)
     }
 
-    /// The factor of each feature, `[width]`.
+    /// Returns the factor of each feature, `[width]`.
     fn gamma(&self) -> Option<Tensor<B, 1>> {
         let gamma = self.gamma.as_ref().map(Param::val);
         match self.offset == 0.0 {
@@ -212,14 +233,14 @@ impl<B: Backend> Norm<B> {
     }
 }
 
-/// (x − mean) / √(variance + eps) over the last axis.
+/// Computes (x − mean) / √(variance + eps) over the last axis.
 pub fn standardise<B: Backend, const D: usize>(x: Tensor<B, D>, eps: f64) -> Tensor<B, D> {
     let x = x.clone() - x.mean_dim(D - 1);
     let variance = (x.clone() * x.clone()).mean_dim(D - 1);
     x / (variance + eps).sqrt()
 }
 
-/// The places of norms around a branch f, which is g with its norms.
+/// The places of the norms in a branch f. Apart from norms, f consists of g: attention or the feed-forward network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NormPlaces {
     /// x + g(norm(x)) (GPT-2, Llama).
@@ -235,8 +256,8 @@ pub enum NormPlaces {
     Original,
 }
 
-/// The norms around a branch f, which is g with its norms. With a norm of the sum, f(x) = norm(x + g(…)) − x, so that
-/// x + f(x) is the norm of the sum.
+/// The norms in a branch f. Apart from norms, f consists of g: attention or the feed-forward network. With a norm after
+/// the sum, f(x) = norm(x + g(…)) − x, so that x + f(x) = norm(x + g(…)).
 #[derive(Module, Debug)]
 pub struct Norms<B: Backend> {
     before: Norm<B>,
@@ -245,21 +266,25 @@ pub struct Norms<B: Backend> {
 }
 
 impl NormPlaces {
-    /// Whether a norm is before g, and whether one is behind g or the sum.
+    /// Returns whether a norm precedes g, and whether a norm follows g or the sum.
     fn here(self, pre_norm: bool) -> [bool; 2] {
         let before = !matches!(self, Self::Behind | Self::Original);
         [before && pre_norm, self != Self::Before]
     }
 
-    /// The cost of the norms around a branch on a stream of `width` features. Without `pre_norm`, no norm is before the
-    /// branch.
+    /// Whether a norm follows the sum, so that f(x) depends on x itself.
+    pub fn of_sum(self) -> bool {
+        matches!(self, Self::Sandwich | Self::Original)
+    }
+
+    /// Returns the cost of the norms in a branch on a stream of `width` features. Without `pre_norm`, no norm precedes
+    /// g.
     pub fn cost(self, norm: NormDesign, width: usize, pre_norm: bool) -> Cost {
         let count = self.here(pre_norm).iter().filter(|here| **here).count();
         norm.cost(width) * count
     }
 
-    /// Builds the norms around a branch on a stream of `width` features. Without `pre_norm`, no norm is before the
-    /// branch.
+    /// Builds the norms in a branch on a stream of `width` features. Without `pre_norm`, no norm precedes g.
     pub fn build<B: Backend>(
         self,
         norm: NormDesign,
@@ -274,18 +299,23 @@ impl NormPlaces {
         Norms {
             before,
             behind,
-            of_sum: matches!(self, Self::Sandwich | Self::Original),
+            of_sum: self.of_sum(),
         }
     }
 }
 
 impl<B: Backend> Norms<B> {
-    /// The norm before g, `[batch, time, width]`.
+    /// Whether a norm follows the sum, so that f(x) depends on x itself.
+    pub fn of_sum(&self) -> bool {
+        self.of_sum
+    }
+
+    /// Applies the norm before g to x `[batch, time, width]`.
     pub fn before(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         self.before.forward(x)
     }
 
-    /// The norm behind g, of y `[batch, time, width]`. Returns y if the norm is of the sum.
+    /// Applies the norm after g to y `[batch, time, width]`. Returns y if the norm follows the sum instead.
     pub fn behind(&self, y: Tensor<B, 3>) -> Tensor<B, 3> {
         match self.of_sum {
             true => y,
@@ -293,7 +323,7 @@ impl<B: Backend> Norms<B> {
         }
     }
 
-    /// x + f(x) of the result y of [`behind`](Self::behind), after dropout.
+    /// Computes x + f(x), where y is the result of [`behind`](Self::behind) after dropout.
     pub fn sum(&self, x: Tensor<B, 3>, y: Tensor<B, 3>) -> Tensor<B, 3> {
         let sum = widen(y) + x;
         match self.of_sum {
@@ -302,7 +332,7 @@ impl<B: Backend> Norms<B> {
         }
     }
 
-    /// f(x) of the result y of [`behind`](Self::behind), after dropout.
+    /// Computes f(x), where y is the result of [`behind`](Self::behind) after dropout.
     pub fn branch(&self, x: Tensor<B, 3>, y: Tensor<B, 3>) -> Tensor<B, 3> {
         match self.of_sum {
             true => self.sum(x.clone(), y) - x,

@@ -6,7 +6,7 @@ pub use residual_zoo_kernels::{AdamW, Due, State};
 
 use super::forms::plain;
 
-/// Takes one AdamW step of each parameter. Returns x, m and v after the step.
+/// Takes one AdamW step of each parameter. Returns each parameter x and its moments m and v after the step.
 pub fn adamw<B: Backend>(steps: Vec<Due<B>>) -> Vec<[Tensor<B, 1>; 3]> {
     kernels::adamw(steps).unwrap_or_else(|steps| {
         let after = plain("AdamW", steps)
@@ -38,7 +38,7 @@ pub fn sgd<B: Backend>(lr: f64, momentum: f64, [x, m, g]: [Tensor<B, 1>; 3]) -> 
     [x - m.clone() * lr, m]
 }
 
-/// Σ x_i² over all elements of all `parts` `[count]`, as `[1]`.
+/// Computes Σ x_i² over all elements of all `parts` `[count]`, as `[1]`.
 pub fn sum_of_squares<B: Backend>(parts: Vec<Tensor<B, 1>>, device: &B::Device) -> Tensor<B, 1> {
     kernels::sum_of_squares(parts).unwrap_or_else(|parts| {
         let squares = plain("norm of the gradients", parts)

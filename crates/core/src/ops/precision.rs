@@ -60,12 +60,12 @@ impl FromStr for Precision {
 }
 
 impl Precision {
-    /// The default precision of products on this device: TF32 on Burn's CUDA backend, f32 elsewhere.
+    /// Returns the default precision of products on this device: TF32 on Burn's CUDA backend, f32 elsewhere.
     pub fn usual<B: Backend>(device: &B::Device) -> Self {
         Self::usual_of(&B::name(device))
     }
 
-    /// The default precision of the backend that Burn calls `name`.
+    /// Returns the default precision of the backend that Burn calls `name`.
     fn usual_of(name: &str) -> Self {
         match name.contains("cubecl<cuda>") {
             true => Self::Tf32,
@@ -73,7 +73,7 @@ impl Precision {
         }
     }
 
-    /// The precision of the pass on this thread.
+    /// Returns the precision of the pass on this thread.
     pub fn now() -> Self {
         NOW.get()
     }
@@ -96,11 +96,11 @@ impl Precision {
         kernels::allow_tf32(self == Self::Tf32);
     }
 
-    /// Checks that the backend has products in this precision.
+    /// Checks that the backend can compute products in this precision.
     ///
     /// # Errors
     ///
-    /// Returns an error with the reason if the backend has no such products.
+    /// Returns an error with the reason if the backend cannot, or if it would gain nothing, as with Flex and bf16.
     pub fn check<B: Backend>(self, device: &B::Device) -> Result<(), ConfigError> {
         let name = B::name(device);
         let inner = name.strip_prefix("autodiff<");
@@ -134,7 +134,7 @@ impl Precision {
     }
 }
 
-/// a · b in the precision of this pass: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes.
+/// Computes a · b in the precision of this pass: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes.
 pub fn matmul<B: Backend, const D: usize>(a: Tensor<B, D>, b: Tensor<B, D>) -> Tensor<B, D> {
     match Precision::now() {
         Precision::F32 | Precision::Tf32 => matmul_f32(a, b),
@@ -143,7 +143,7 @@ pub fn matmul<B: Backend, const D: usize>(a: Tensor<B, D>, b: Tensor<B, D>) -> T
     }
 }
 
-/// a · b as in a pass in f32 or TF32: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes.
+/// Computes a · b as in a pass in f32 or TF32: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes.
 pub fn matmul_f32<B: Backend, const D: usize>(a: Tensor<B, D>, b: Tensor<B, D>) -> Tensor<B, D> {
     kernels::matmul(kernels::Matmul { bf16: false }, a, b).unwrap_or_else(|[a, b]| a.matmul(b))
 }
@@ -154,11 +154,12 @@ fn has_product_kernels<B: Backend>(device: &B::Device) -> bool {
     kernels::matmul(kernels::Matmul { bf16: false }, one(), one()).is_ok()
 }
 
-/// The unit roundoff of the factors of f32 products on this device: the largest relative error of a factor rounded to
-/// nearest. It is 2⁻²⁴ if factors keep all bits, and 2⁻¹¹ in TF32. It is measured on the left factor of a small
-/// product; kernels for other shapes may differ.
+/// Returns the unit roundoff with which f32 products on this device round their factors: the largest relative error of
+/// rounding to nearest. The unit roundoff is 2⁻²⁴ if factors keep all bits, and 2⁻¹¹ in TF32. Measures the left factor
+/// of a small product; kernels for other shapes may differ.
 pub fn product_roundoff<B: Backend>(device: &B::Device) -> f64 {
-    // Multiplies 1 + 2⁻ⁱ for each bit i, on the diagonal, by 1. The matrix is large enough for tensor cores.
+    // Multiplies a diagonal matrix, with an entry 1 + 2⁻ⁱ for each bit i, by the identity. The matrix is large enough
+    // for tensor cores.
     const SIDE: usize = 32;
     const BITS: usize = 23;
     let bit = |i: usize| 0.5_f32.powi(i as i32 + 1);
@@ -182,7 +183,7 @@ pub fn narrow<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     }
 }
 
-/// Converts x from bf16 to f32.
+/// Converts x from bf16 to f32. Returns x unchanged if it has another float type.
 pub fn widen<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     match x.dtype() {
         DType::BF16 => x.cast(FloatDType::F32),

@@ -3,19 +3,20 @@
 use std::f64::consts::TAU;
 
 use burn::tensor::{Tensor, TensorData, backend::Backend};
+use residual_zoo_kernels as kernels;
 use serde::{Deserialize, Serialize};
 
-use super::forms::plain;
+use super::forms;
 use crate::{ConfigError, Seen, check, widen};
 
-/// Rotary positions (Su et al., "RoFormer", 2021): pairs of coordinates of each query and key turn by the angle
-/// position · base^(−2c/n) for pair c of n/2.
+/// Rotary positions (Su et al., "RoFormer", 2021). In each query and key, n coordinates turn in pairs. Pair c of n/2
+/// turns by the angle position · base^(−2c/n).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rotary {
     /// Base of the angles.
     pub base: f64,
-    /// The share of each head's coordinates that turn, from the first on; 0 for no positions.
+    /// The share of each head's coordinates that turn, starting with the first coordinate; 0 for no positions.
     pub share: f64,
     /// The coordinates that form a pair.
     pub pairs: Pairs,
@@ -31,28 +32,28 @@ pub enum Pairs {
     /// c and c + n/2 (GPT-NeoX, `transformers`).
     #[default]
     Halves,
-    /// 2c and 2c + 1 (the paper; Meta's code of Llama).
+    /// 2c and 2c + 1 (the paper; Meta's Llama code).
     Neighbours,
 }
 
-/// The frequencies of Llama 3.1: a wave longer than `original / low` positions becomes `factor` times as long, a wave
-/// shorter than `original / high` stays as it is, and between the two the frequency changes linearly in
-/// original / wavelength.
+/// The frequencies of Llama 3.1. A wavelength is the number of positions in which a pair turns once. Wavelengths above
+/// `original / low` become `factor` times as long. Wavelengths below `original / high` stay the same. In between, the
+/// multiplier of the frequency is linear in original / wavelength.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RotaryScaling {
-    /// The factor of the longest waves.
+    /// The multiplier of the longest wavelengths.
     pub factor: f64,
-    /// The number of waves in the original context below which waves have the whole factor.
+    /// Wavelengths that fit fewer times than this into the original context become `factor` times as long.
     pub low: f64,
-    /// The number of waves in the original context above which waves stay as they are.
+    /// Wavelengths that fit more times than this into the original context stay the same.
     pub high: f64,
     /// The original number of positions.
     pub original: usize,
 }
 
 impl Default for Rotary {
-    /// Rotary positions of Llama 2.
+    /// Returns the rotary positions of Llama 2.
     fn default() -> Self {
         Self {
             base: 10_000.0,
@@ -65,7 +66,7 @@ impl Default for Rotary {
 }
 
 impl Rotary {
-    /// Number of coordinates of a head of width `d` that turn.
+    /// Returns the number of coordinates that turn in a head of width `d`.
     pub fn rotated(&self, d: usize) -> usize {
         (d as f64 * self.share) as usize
     }
@@ -98,7 +99,7 @@ impl Rotary {
         Ok(())
     }
 
-    /// Angle per position of each pair, `n / 2` numbers for n turning coordinates.
+    /// Returns the angle per position of each pair, `n / 2` numbers for n turning coordinates.
     pub fn frequencies(&self, n: usize) -> Vec<f64> {
         let frequency = |c: usize| self.base.powf(-2.0 * c as f64 / n as f64);
         let scaled = |f| self.scaling.map_or(f, |scaling| scaling.of(f));
@@ -108,46 +109,63 @@ impl Rotary {
 
     /// Turns the pairs of x `[batch, heads, time, d]`, at the positions after `seen`.
     pub fn turn<B: Backend>(&self, x: Tensor<B, 4>, seen: &Seen) -> Tensor<B, 4> {
-        let [batch, heads, time, d] = x.dims();
+        let [_, _, time, d] = x.dims();
         let n = self.rotated(d);
         if n == 0 {
             return x;
         }
-        let x = plain("rotary positions", widen(x));
         let (half, device) = (n / 2, x.device());
         let frequencies = TensorData::new(self.frequencies(n), [1, 1, 1, half]);
         let positions = seen.next::<B>(time, &device).float();
         let rows = positions.dims()[0];
         let positions = positions.reshape([rows, 1, time, 1]);
         let angle = positions * Tensor::from_data(frequencies, &device);
+        let kernel = kernels::Rotary {
+            neighbours: self.pairs == Pairs::Neighbours,
+        };
         let (cos, sin) = (angle.clone().cos(), angle.sin());
-        let turned = |a: Tensor<B, 4>, b: Tensor<B, 4>| {
-            [
-                a.clone() * cos.clone() - b.clone() * sin.clone(),
-                b * cos.clone() + a * sin.clone(),
-            ]
-        };
-        let part = |from, count| x.clone().narrow(3, from, count);
-        let mut parts = match self.pairs {
-            Pairs::Halves => turned(part(0, half), part(half, half)).to_vec(),
-            Pairs::Neighbours => {
-                let shape = [batch, heads, time * half, 2];
-                let pairs = part(0, n).reshape(shape);
-                let [a, b] = [0, 1].map(|i| pairs.clone().narrow(3, i, 1));
-                let flat = [batch, heads, time, half];
-                let turned = turned(a.reshape(flat), b.reshape(flat));
-                let column = [batch, heads, time * half, 1];
-                let turned = turned.map(|x| x.reshape(column)).to_vec();
-                vec![Tensor::cat(turned, 3).reshape([batch, heads, time, n])]
-            }
-        };
-        if d > n {
-            parts.push(part(n, d - n));
+        kernels::rotary(kernel, widen(x), cos, sin).unwrap_or_else(|inputs| {
+            let [x, cos, sin] = forms::plain("rotary positions", inputs);
+            plain(self.pairs, x, cos, sin)
+        })
+    }
+}
+
+/// The plain form of [`Rotary::turn`]. cos and sin are `[rows, 1, time, n / 2]`, with one row, or one per sequence.
+pub fn plain<B: Backend>(
+    pairs: Pairs,
+    x: Tensor<B, 4>,
+    cos: Tensor<B, 4>,
+    sin: Tensor<B, 4>,
+) -> Tensor<B, 4> {
+    let ([batch, heads, time, d], half) = (x.dims(), cos.dims()[3]);
+    let n = 2 * half;
+    let turned = |a: Tensor<B, 4>, b: Tensor<B, 4>| {
+        [
+            a.clone() * cos.clone() - b.clone() * sin.clone(),
+            b * cos.clone() + a * sin.clone(),
+        ]
+    };
+    let part = |from, count| x.clone().narrow(3, from, count);
+    let mut parts = match pairs {
+        Pairs::Halves => turned(part(0, half), part(half, half)).to_vec(),
+        Pairs::Neighbours => {
+            let shape = [batch, heads, time * half, 2];
+            let pairs = part(0, n).reshape(shape);
+            let [a, b] = [0, 1].map(|i| pairs.clone().narrow(3, i, 1));
+            let flat = [batch, heads, time, half];
+            let turned = turned(a.reshape(flat), b.reshape(flat));
+            let column = [batch, heads, time * half, 1];
+            let turned = turned.map(|x| x.reshape(column)).to_vec();
+            vec![Tensor::cat(turned, 3).reshape([batch, heads, time, n])]
         }
-        match parts.len() {
-            1 => parts.remove(0),
-            _ => Tensor::cat(parts, 3),
-        }
+    };
+    if d > n {
+        parts.push(part(n, d - n));
+    }
+    match parts.len() {
+        1 => parts.remove(0),
+        _ => Tensor::cat(parts, 3),
     }
 }
 
@@ -163,7 +181,7 @@ impl RotaryScaling {
         check::size("original", self.original)
     }
 
-    /// The frequency in place of `f`.
+    /// Returns the frequency that replaces `f`.
     fn of(&self, f: f64) -> f64 {
         let waves = self.original as f64 * f / TAU;
         let kept = ((waves - self.low) / (self.high - self.low)).clamp(0.0, 1.0);

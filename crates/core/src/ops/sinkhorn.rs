@@ -5,8 +5,8 @@ use residual_zoo_kernels as kernels;
 
 use super::forms;
 
-/// Divides the positive matrices `m` `[batch, time, n, n]` `steps` times, by the sums of their columns, then of their
-/// rows, and so on. `eps` is added to each sum.
+/// Divides the positive matrices `m` `[batch, time, n, n]` `steps` times, alternately by their column sums and their
+/// row sums. Begins with columns. `eps` is added to each sum.
 pub fn sinkhorn<B: Backend>(m: Tensor<B, 4>, steps: usize, eps: f64) -> Tensor<B, 4> {
     kernels::sinkhorn(kernels::Sinkhorn { steps, eps }, m)
         .unwrap_or_else(|m| plain(forms::plain("Sinkhorn", m), steps, eps))

@@ -107,7 +107,7 @@ impl<B: Backend> LanguageModel<B> for Bigram<B> {
     }
 }
 
-/// Number of rows of the table: token ids, or values of an image.
+/// Returns the number of rows of the table: token ids, or values of an image.
 fn rows(vocabulary: Vocabulary) -> usize {
     match vocabulary.reads {
         Reads::Ids(ids) => ids,
@@ -173,7 +173,7 @@ impl ModelConfig for Fault {
 
 impl Transfer for Fault {}
 
-/// All threads share the random generator of the backend.
+/// Lets one test at a time draw random numbers, because all threads share the backend's random generator.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn check(fault: Fault) {

@@ -131,7 +131,7 @@ struct TwoBack;
 
 impl<B: Backend> Connection<B> for TwoBack {
     fn update<M: Branch<B>>(&self, stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
-        let Stream { x, mut carried } = stream;
+        let Stream { x, mut carried, .. } = stream;
         let fx = f.of(x.clone());
         let next = match carried.get(1) {
             Some(x) => fx + x.clone() * 10.0,
@@ -139,7 +139,11 @@ impl<B: Backend> Connection<B> for TwoBack {
         };
         carried.insert(0, x);
         carried.truncate(2);
-        Stream { x: next, carried }
+        Stream {
+            x: next,
+            carried,
+            ..stream
+        }
     }
 }
 
@@ -162,8 +166,8 @@ fn a_connection_reads_the_streams_before() {
 fn a_plain_connection_leaves_what_is_carried() {
     let update = Update::new(Double, Plain);
     let stream = Stream::<B> {
-        x: one(),
         carried: vec![one()],
+        ..Stream::new(one())
     };
     let stream = (0..4).fold(stream, |stream, _| update.forward(stream, None));
     assert_eq!(values(stream.x), [81.0]);
@@ -190,8 +194,8 @@ fn a_stack_opens_and_closes_its_stream() {
     assert_eq!(values(stream.x), [7.0]);
     // A surrounding stream is not touched.
     let outer = Stream::<B> {
-        x: one(),
         carried: vec![one()],
+        ..Stream::new(one())
     };
     assert_eq!(block.forward(outer, None).carried.len(), 1);
 }
@@ -244,7 +248,7 @@ fn a_cache_returns_all_it_was_given() {
     let whole = (vec![1., 1., 3., 3.], vec![2., 2., 4., 4.]);
     assert_eq!(read(&mut cache, 1, 3.0), std::slice::from_ref(&whole));
     assert_eq!(seen(&mut cache), Some(4));
-    // Rows that began later.
+    // Sequences that began later.
     let mut later = KvCache::new(5);
     read(&mut later, 2, 5.0);
     cache.join(later);
@@ -262,7 +266,8 @@ fn a_cache_that_grows_returns_all_it_was_given() {
     let all = std::cell::RefCell::new(Vec::new());
     let mut cache = KvCache::<B>::new(200);
     let mut seen = 0;
-    // The first reads fit the least room. The next ones exceed it by one position, by many, and up to the context.
+    // The reads of 3 and 61 positions fill the smallest room, 64. The next read exceeds the room by one position, the
+    // read of 100 by more than half, and the last read fills the context.
     for new in [3, 61, 1, 30, 1, 100, 4] {
         let x: Vec<f32> = (seen..seen + 2 * new).map(|i| i as f32).collect();
         let x = Tensor::<B, 1>::from_floats(x.as_slice(), &device);
@@ -293,7 +298,7 @@ fn activations_equal_their_formulas_and_derivatives() {
         let t = u(x).tanh();
         0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * c * (1.0 + 3.0 * 0.044715 * x * x)
     };
-    // The normal distribution, integrated numerically from its density.
+    // The distribution function of the normal distribution, integrated numerically from the density.
     let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
     let cdf = |x: f64| {
         let n = 20_000;

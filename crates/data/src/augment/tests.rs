@@ -11,8 +11,8 @@ fn image() -> Vec<u8> {
         .collect()
 }
 
-/// The green plane of [`image`] after each operation at half strength, by Pillow 12: `ImageOps`, `ImageEnhance`, and
-/// `Image.transform` with bilinear values and the colour (124, 116, 104) outside.
+/// The green plane of [`image`] after each operation at half strength, computed by Pillow 12: `ImageOps`,
+/// `ImageEnhance`, and `Image.transform` with bilinear interpolation and the colour (124, 116, 104) outside the image.
 #[rustfmt::skip]
 const BY_PILLOW: [(Operation, [u8; 42]); 15] = [
     (AutoContrast, [68, 117, 165, 213, 1, 49, 97, 187, 249, 52, 114, 176, 239, 41, 45, 122, 199, 15, 92, 169, 245, 163, 255, 85, 176, 7, 98, 189, 22, 127, 232, 78, 183, 28, 134, 140, 0, 119, 239, 98, 218, 78]),
@@ -37,7 +37,7 @@ fn every_operation_is_that_of_pillow() {
     for (operation, expected) in BY_PILLOW {
         let mut planes = image();
         operation.apply(&mut planes, WIDTH, 0.5, 1.0);
-        // Pillow interpolates at another precision.
+        // Pillow interpolates with a different precision.
         let most = planes[42..84]
             .iter()
             .zip(expected)
@@ -98,7 +98,7 @@ fn half_of_the_operations_that_are_drawn_are_made() {
         );
         changed += usize::from(planes != image());
     }
-    // Equalize changes nothing here.
+    // Equalize does not change this image.
     assert!((420..520).contains(&changed), "{changed}");
 }
 

@@ -352,7 +352,7 @@ fn a_mixture_has_an_entry_for_each_text() {
     };
     let error = refused(&|parts| parts.iter_mut().for_each(|part| part.weight = 1.2e308));
     assert!(error.contains("sum is not finite"), "{error}");
-    // The end of one copy would be validation data.
+    // The validation part of the text would also be used for training.
     let error = refused(&|parts| parts[1].path = parts[0].path.clone());
     assert!(error.contains("twice"), "{error}");
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
-/// Whether the JPEG or PNG image in the file `path` has an end. Reads the file up to there.
+/// Whether the JPEG or PNG image in the file `path` has an end marker. Reads the file up to this marker.
 ///
 /// # Errors
 ///
@@ -63,7 +63,7 @@ fn end_of_jpeg(file: &mut BufReader<File>) -> io::Result<()> {
     }
 }
 
-/// Returns the next marker. Within a scan, pixels come before it.
+/// Returns the next marker. Within a scan, pixels precede the marker.
 fn marker(file: &mut BufReader<File>, in_scan: bool) -> io::Result<u8> {
     loop {
         let skipped = skip_until(file, 0xff)?;

@@ -5,7 +5,7 @@ use residual_zoo_system::Blame as _;
 use super::*;
 use crate::{Corpus, DataConfig, Examples, ImageSet, ImagesConfig, Source};
 
-/// Makes a directory with two classes, and an image of each colour for training and for validation.
+/// Makes a directory with two classes. Each class has images of its own colour for training and for validation.
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     for (class, colour) in [("cat", [200, 0, 0]), ("dog", [0, 0, 200])] {
@@ -98,7 +98,7 @@ fn a_validation_image_is_the_middle() {
     let image = RgbImage::from_fn(14, 10, |x, y| Rgb([x as u8, y as u8, 7]));
     image.save(directory.path().join("val/cat/1.png")).unwrap();
     let valid = opened(&config(directory.path())).unwrap().valid;
-    // Its shorter side is 10 already.
+    // The shorter side of the image already has 10 pixels.
     let pixels = valid.pixels(0, None).unwrap();
     let expected: Vec<u8> = (0..64)
         .map(|i| 3 + i % 8)
@@ -137,7 +137,7 @@ fn training_images_are_parts_that_the_draws_determine() {
         .unwrap()
         .values;
     assert_eq!(larger[..6 * 192], batch(1).images.unwrap().values);
-    // The mean and the standard deviation of ImageNet.
+    // ImageNet's mean and standard deviation.
     let Examples::Images(valid) = &corpus.valid else {
         unreachable!()
     };
@@ -171,12 +171,12 @@ fn parts_have_the_areas_and_ratios_that_are_allowed() {
         (0.245..0.27).contains(&least) && (0.48..0.505).contains(&most),
         "{least} {most}"
     );
-    // No part with an allowed ratio has so large a share of the area.
+    // No crop with an allowed ratio has so large a share of the area.
     assert_eq!(part((1000, 3), (0.9, 1.0), &mut draws), [498, 0, 4, 3]);
     assert_eq!(part((1, 1), (0.08, 1.0), &mut draws), [0, 0, 1, 1]);
 }
 
-/// If this image were scaled until its shorter side is 10, it would be 30,000 wide.
+/// If this image were scaled until its shorter side has 10 pixels, it would be 30,000 pixels wide.
 #[test]
 fn a_long_and_narrow_image_is_cut_before_it_is_scaled() {
     let directory = directory();
@@ -472,7 +472,7 @@ fn data_after_the_end_of_an_image_are_ignored() {
             before.pixels(i, None).unwrap()
         );
     }
-    // A preview has an end, but the image has none.
+    // A preview has an end marker, but the image has none.
     for name in &names {
         let image = fs::read(name).unwrap();
         let cut = &image[..image.len() - film.len() - 14];

@@ -1,9 +1,9 @@
 //! Reads the parts of a `tokenizer.json` that the ids of a text depend on, and passes them to the
 //! `tokenizers` crate one by one.
 //!
-//! The crate's own reader copies the file into a tree several times, and panics on some settings.
-//! This reader refuses settings that make the crate panic or take excessive memory, now or later
-//! with some text, and settings that make tokenization random.
+//! The crate's own reader copies the file into a tree several times, and panics on some settings. This reader refuses
+//! settings that make tokenization random. It also refuses settings with which the crate panics or takes excessive
+//! memory, either while reading the file or later, while tokenizing some text.
 
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -24,32 +24,32 @@ const MOST_LEVELS: usize = 16;
 const MOST_SETTINGS: usize = 1 << 16;
 /// Maximum factor by which a normalizer, pre-tokenizer or decoder makes a text longer. Llama's factor is 12.
 const MOST_GROWTH: f64 = 64.0;
-/// Maximum number of objects in a normalizer, pre-tokenizer or decoder, each of which may go through the whole
-/// text. Files in use have about ten.
+/// Maximum number of objects in a normalizer, pre-tokenizer or decoder. Each object may go through the whole text.
+/// Files in use have about ten.
 const MOST_PARTS: usize = 200;
 /// Maximum bytes of an added token.
 const LONGEST_ADDED: usize = 1 << 10;
-/// Maximum bytes of all added tokens. The crate builds a state machine with a state for each byte,
-/// in more than linear time. Files in use have about 30,000 bytes.
+/// Maximum bytes of all added tokens. The crate builds a state machine with a state for each byte, and the time for
+/// this grows faster than linearly. Files in use have about 30,000 bytes.
 const MOST_ADDED: usize = 1 << 17;
-/// Maximum bytes of the affix that a model adds to tokens, and of its unknown token, which it copies for every token of
-/// a text. Files in use have up to 20.
+/// Maximum bytes of a prefix or suffix that a model adds to tokens, and of the model's unknown token. All of them are
+/// copied for every token of a text. Files in use have up to 20.
 const LONGEST_AFFIX: usize = 1 << 8;
-/// Maximum characters of a word that a WordPiece looks up in parts. The time grows with the cube of this number. Files
-/// in use have 100.
+/// Maximum characters of a word that a WordPiece model looks up in parts. The time grows with the cube of this number.
+/// Files in use have 100.
 const LONGEST_WORD: usize = 1 << 8;
-/// Maximum bytes of a piece of a Unigram. At each position of a text, all pieces that begin there are copied. Files in
-/// use have up to 64.
+/// Maximum bytes of a piece of a Unigram model. At each position of a text, all pieces that begin there are copied.
+/// Files in use have up to 64.
 const LONGEST_UNIGRAM: usize = 1 << 8;
 /// Approximate bytes of memory for a token or a merge.
 const ENTRY: usize = 160;
 /// Bytes of memory that the tokens and merges of any file may take.
 const MEMORY: usize = 56 << 20;
-/// Further bytes of memory for each byte of the file.
+/// Additional bytes of memory for each byte of the file.
 const MEMORY_PER_BYTE: usize = 3;
 
-/// The file without its unused parts. Special tokens are never added and texts may have any length,
-/// so the post-processor, truncation and padding are ignored.
+/// The parts of a `tokenizer.json` that are used. Special tokens are never added and texts may have any length, so the
+/// post-processor, truncation and padding are ignored.
 #[derive(Deserialize)]
 struct File<'a> {
     version: Option<String>,
@@ -79,7 +79,7 @@ pub(super) fn read(json: &str) -> tokenizers::Result<Tokenizer> {
         );
         return Err(problem.into());
     }
-    // Each such token would look through the white space around it.
+    // At each of its occurrences, such a token would scan the white space around it.
     let strips_itself = |token: &&AddedToken| {
         (token.lstrip || token.rstrip) && token.content.chars().all(char::is_whitespace)
     };
@@ -154,14 +154,15 @@ fn settings<T: DeserializeOwned>(
 }
 
 /// Returns the greatest factor by which the parts of a normalizer, pre-tokenizer or decoder together make a text
-/// longer, and the number of parts. Unicode's own expansions count as 1: a second one expands nothing more.
+/// longer, and the number of parts. Unicode normalization counts as a factor of 1, because a second normalization does
+/// not lengthen the text further.
 fn growth(value: &Value) -> (f64, usize) {
     let length = |text: Option<&Value>| text.and_then(Value::as_str).map_or(0, str::len) as f64;
     let (own, inside): (f64, Vec<&Value>) = match value {
         Value::Array(values) => (1.0, values.iter().collect()),
         Value::Object(object) => {
             let of = |field: &str| object.get(field);
-            // The crate reads some parts without their type.
+            // The crate also accepts some parts without a `type`.
             let kind = match of("type").and_then(Value::as_str) {
                 _ if of("content").is_some() => Some("Replace"),
                 _ if of("prepend").is_some() => Some("Prepend"),
@@ -171,7 +172,7 @@ fn growth(value: &Value) -> (f64, usize) {
                 Some("Replace") => {
                     let pattern = of("pattern").and_then(|pattern| pattern.get("String"));
                     let replaced = length(pattern);
-                    // A regular expression or an empty pattern matches between all characters.
+                    // A regular expression or an empty pattern may match between any two characters.
                     match replaced > 0.0 {
                         true => length(of("content")) / replaced,
                         false => 1.0 + length(of("content")),
@@ -287,8 +288,8 @@ fn model(json: &str, size: usize) -> tokenizers::Result<ModelWrapper> {
     }
 }
 
-/// Checks that the second token of every merge is long enough to lose the prefix. The crate cuts off as many bytes as
-/// the prefix has.
+/// Checks that the second token of every merge is at least as long as the prefix, because the crate cuts the length of
+/// the prefix off this token.
 fn check_merges(model: &str, prefix: Option<&str>) -> tokenizers::Result<()> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -411,7 +412,7 @@ mod tests {
             assert!(error.contains("times as long"), "{normalizer}: {error}");
         }
         assert!(tokenizer("null", &decoding).is_err());
-        // The normalizer and the decoder of Llama.
+        // Llama's normalizer and decoder.
         let prepend = r#"{"type": "Prepend", "prepend": "▁"}"#;
         let llama = format!(
             r#"{{"type": "Sequence", "normalizers": [{prepend}, {}]}}"#,

@@ -1,4 +1,4 @@
-//! Downloads from the hub. The crate `hf-hub` lists repositories and knows where the cache has their files.
+//! Downloads files from the hub. The crate `hf-hub` lists repositories and gives the paths of files in the cache.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -21,7 +21,7 @@ use crate::{DataError, files, one_line};
 
 /// The longest wait for a server that sends nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Number of times that a failed download is retried.
+/// Maximum number of times that a failed download is retried.
 const RETRIES: usize = 3;
 /// The time between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -115,7 +115,7 @@ fn download_files(
             path: address.to_string().into(),
         });
     }
-    // All files are of one commit, even if the branch moves on.
+    // All files come from one commit, even if the branch moves on meanwhile.
     for file in files {
         let repo = repo(address, commit);
         let place = Cache::from_env().repo(repo.clone());
@@ -141,10 +141,11 @@ fn download_files(
     noted.map_err(|e| DataError::io(Cache::from_env().path(), "write", e))
 }
 
-/// Downloads a file to `place`, which appears only when it is complete. Continues the download of an earlier process.
+/// Downloads a file to `place`, where it appears only when it is complete. Continues the download of an earlier
+/// process.
 ///
-/// `hf-hub` would take the names of files from the server's headers, accept a truncated file, and send the token to
-/// other hosts.
+/// This function is used instead of `hf-hub`'s own download, which takes file names from the server's headers, accepts
+/// truncated files, and sends the token to other hosts.
 fn download_file(url: &str, place: &Path, meter: &Meter) -> Result<(), ApiError> {
     let part = place.with_file_name(format!(
         "{}.incomplete",
@@ -216,7 +217,7 @@ fn download_file(url: &str, place: &Path, meter: &Meter) -> Result<(), ApiError>
         return Err(invalid("is longer than it says").into());
     }
     if length < total {
-        // The partial file is kept.
+        // The partial file is kept, so that the next try can continue it.
         let problem = format!("the file ends after {length} of {}", counted(total, "byte"));
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem).into());
     }
@@ -308,7 +309,7 @@ fn is_commit(revision: &str) -> bool {
     revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Returns a client with the settings of the environment.
+/// Returns a builder of clients, with the user's token and the settings in environment variables.
 fn builder() -> ApiBuilder {
     let builder = ApiBuilder::from_env().with_token(token());
     match std::env::var("HF_ENDPOINT") {
@@ -383,7 +384,7 @@ impl Meter {
     }
 }
 
-/// Does `work` in a thread of its own and reports its progress, because a request can neither be stopped nor have a
+/// Runs `work` in a thread of its own and reports its progress, because a request can neither be stopped nor have a
 /// time limit. If this function returns early, the thread goes on alone. The next call continues its download.
 fn in_background<T: Send + 'static>(
     progress: OnProgress,

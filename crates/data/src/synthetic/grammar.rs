@@ -66,7 +66,7 @@ pub(super) enum Role {
     Object,
 }
 
-/// The state after a prefix, which determines the rest of the sentence up to chance.
+/// The state of the grammar after a prefix. The state determines the probabilities of all further words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
     Opening,
@@ -76,12 +76,12 @@ pub(super) enum State {
     Stop,
 }
 
-/// A noun phrase after its determiner and some adjectives.
+/// The state within a noun phrase, after its determiner and some adjectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NounPhrase {
     topic: usize,
     role: Role,
-    /// The number that the determiner sets, if it sets one.
+    /// The grammatical number that the determiner sets, if it sets one.
     number: Option<Number>,
     /// Number of adjectives so far.
     adjectives: usize,

@@ -24,7 +24,8 @@ pub(super) enum Compression {
 }
 
 impl Compression {
-    /// Returns the ending of a file's name, in lower case and without the compression's ending, and the compression.
+    /// Returns the extension and the compression of a file. The extension is in lower case, without the ending of the
+    /// compression, such as `.gz`.
     pub fn of(path: &Path) -> (String, Self) {
         let ending = |path: &Path| {
             let ending = path.extension().unwrap_or_default();
@@ -38,7 +39,7 @@ impl Compression {
         }
     }
 
-    /// Returns the ending of the names of files with this compression.
+    /// Returns the file extension of this compression.
     fn ending(self) -> Option<&'static str> {
         match self {
             Self::None => None,
@@ -52,7 +53,8 @@ impl Compression {
 ///
 /// # Errors
 ///
-/// Returns an error if the file is packed in another format, has another encoding, or cannot be read.
+/// Returns an error if the file is packed in an unsupported format, has an encoding other than UTF-8, or cannot be
+/// read.
 pub(super) fn open(path: &Path, file: File) -> Result<(Reader, usize), DataError> {
     let mut file = BufReader::with_capacity(1 << 16, file);
     let packed = file
@@ -91,7 +93,8 @@ pub(super) fn open(path: &Path, file: File) -> Result<(Reader, usize), DataError
     Ok((Box::new(Cursor::new(start).chain(reader)), mark))
 }
 
-/// Refuses a file that begins with `start` if its format is not supported, or differs from its name.
+/// Refuses a file that begins with `start` if its format is not supported, or differs from the format that its name
+/// shows.
 fn check_name(path: &Path, start: &[u8]) -> Result<(), DataError> {
     let (ending, compression) = Compression::of(path);
     let read = ["gz", "zst"];
@@ -150,7 +153,7 @@ pub(super) fn unreadable(path: &Path, place: String, error: io::Error) -> DataEr
     }
 }
 
-/// The members of a gzip file. Zeros that pad the file are skipped, as by `gzip` and by Python.
+/// The members of a gzip file. Padding with zero bytes is skipped, as in `gzip` and Python.
 struct Gz<R>(Option<GzDecoder<R>>);
 
 impl<R: BufRead> Gz<R> {
@@ -187,8 +190,8 @@ impl<R: BufRead> Read for Gz<R> {
 }
 
 /// Returns the longest accepted window of a zstd file, as an exponent of 2. A window takes only as much memory as the
-/// text fills. The limit is a quarter of the machine's memory. It is at least 128 MiB, as for any reader of zstd, and
-/// at most 2 GiB, as `zstd --long=31` writes.
+/// text fills. The limit is a quarter of the machine's memory, rounded down to a power of 2. It is at least 128 MiB,
+/// the default limit of the program `zstd`, and at most 2 GiB, the window of `zstd --long=31`.
 fn longest_window() -> u32 {
     let quarter = memory().map_or(0, |memory| memory.total.bytes / 4);
     quarter.checked_ilog2().unwrap_or(0).clamp(27, 31)
@@ -215,8 +218,8 @@ fn window_error(path: &Path) -> DataError {
     }
 }
 
-/// Returns the window, in bytes, of the zstd frame that begins with these bytes, if the frame declares it (RFC 8878,
-/// section 3.1.1.1).
+/// Returns the window size, in bytes, of the zstd frame that begins with these bytes, if the frame declares it (RFC
+/// 8878, section 3.1.1.1).
 fn window(start: &[u8]) -> Option<u64> {
     const SINGLE_SEGMENT: u8 = 1 << 5;
     let [0x28, 0xb5, 0x2f, 0xfd, header, descriptor] = *start else {
@@ -277,7 +280,7 @@ mod tests {
 
     #[test]
     fn long_windows_are_read_or_named() {
-        // A file as `zstd --long=31` writes it from a pipe.
+        // A file with the longest accepted window, as `zstd --long` writes it from a pipe.
         let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
         encoder.window_log(longest_window()).unwrap();
         encoder.write_all(b"text").unwrap();
@@ -355,7 +358,7 @@ mod tests {
         let mut tar = vec![b'a'; 600];
         tar[257..262].copy_from_slice(b"ustar");
         assert!(read("x.gz", &gz(&tar)).unwrap_err().contains("as tar"));
-        // Texts about formats are texts.
+        // A text that begins like a packed file is still a text.
         assert_eq!(read("a.txt", b"PK, BZh9").unwrap(), "PK, BZh9");
     }
 

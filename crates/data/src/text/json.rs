@@ -1,4 +1,4 @@
-//! Documents in lines of JSON.
+//! Reads documents from lines of JSON.
 
 use std::fmt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The texts in a directory.
+//! Lists the texts in a directory.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use super::{ENDINGS, is_text_file};
 use crate::{DataError, one_line};
 
-/// The content of a directory.
+/// The texts in a directory, and the files and directories that are left out.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     /// The texts, sorted by path.
     pub texts: Vec<PathBuf>,
-    /// Files without the ending of a text.
+    /// Files without the extension of a text.
     pub others: Left,
     /// Directories that the zoo wrote.
     pub of_zoo: Left,
@@ -22,7 +22,7 @@ pub(super) struct Listing {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Left {
     count: usize,
-    /// The first one, in the order of paths.
+    /// The first such file or directory, in path order.
     first: Option<PathBuf>,
 }
 
@@ -41,8 +41,8 @@ impl Listing {
     ///
     /// # Errors
     ///
-    /// Returns an error for a directory that cannot be read, and for a symbolic link to a text, to a directory, or to
-    /// nothing.
+    /// Returns an error if `root` was written by the zoo, for a directory that cannot be read, for a symbolic link that
+    /// has the extension of a text or leads to a directory, and for a dangling link.
     pub fn of(root: &Path) -> Result<Self, DataError> {
         if is_of_zoo(root) {
             return Err(DataError::OfZoo { path: root.into() });
@@ -82,7 +82,7 @@ impl Listing {
         Ok(found)
     }
 
-    /// Returns one line for the user about files that were left out, if there are any.
+    /// Returns one line for the user about files and directories that were left out, if there are any.
     pub fn note(&self) -> Option<String> {
         let [others, of_zoo] = [&self.others, &self.of_zoo].map(|left| {
             let first = one_line(left.first.as_ref()?.display());
@@ -106,8 +106,8 @@ impl Listing {
     }
 }
 
-/// Pairs of files that occur together only in a directory that the zoo wrote: a run (even before it has a config), a
-/// report, a checkpoint, an exported model, or an entry of the token cache.
+/// Pairs of files that mark a directory as written by the zoo. Such a directory is a run (even before it has a config),
+/// a report, a checkpoint, an exported model, or an entry of the token cache.
 const OF_ZOO: [[&str; 2]; 6] = [
     ["history.jsonl", "config.ron"],
     ["history.jsonl", "lock"],
@@ -117,7 +117,7 @@ const OF_ZOO: [[&str; 2]; 6] = [
     ["manifest.json", "tokenizer.json"],
 ];
 
-/// Whether the zoo wrote the directory `folder`. Its content changes during training, so it is not data.
+/// Whether the zoo wrote the directory `folder`. The zoo's own output is not data, because it changes during training.
 fn is_of_zoo(folder: &Path) -> bool {
     let has = |name: &str| folder.join(name).is_file();
     OF_ZOO
@@ -135,7 +135,7 @@ fn is_comparison(path: &Path) -> bool {
         .is_ok_and(|_| start.starts_with(b"A comparison; `--force`"))
 }
 
-/// Whether the directory has scores of an evaluation, `samples_TASK.jsonl`.
+/// Whether the directory has the scores of an evaluation, in a file called `samples_TASK.jsonl`.
 fn has_scores(folder: &Path) -> bool {
     let entries = fs::read_dir(folder).into_iter().flatten();
     entries.filter_map(Result::ok).any(|entry| {

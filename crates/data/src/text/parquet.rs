@@ -1,4 +1,4 @@
-//! Documents in a column of a Parquet file.
+//! Reads documents from a column of a Parquet file.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -39,7 +39,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Opens the file `path`, whose column `field` has the text. A field of a group is `group.field`.
+    /// Opens the file `path`, whose column `field` has the text. A column in a group is written as `group.field`.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Rows {
         }
     }
 
-    /// Decodes the next rows. Returns false after the last one.
+    /// Decodes the next rows. Returns false after the last row.
     fn decode(&mut self) -> Result<bool, DataError> {
         let failed = |read: usize, path: &Path, e| {
             damaged(path, format!("after {}", counted(read, "row")), e)
@@ -97,7 +97,7 @@ impl Rows {
             self.groups += 1;
             match opened.map_err(|e| failed(self.read, &self.path, e))? {
                 ColumnReader::ByteArrayColumnReader(reader) => self.reader = Some(reader),
-                // `is_text` has excluded other columns.
+                // `is_text` has excluded other columns from the schema, so this group differs from the schema.
                 _ => return Err(self.wrong("its groups differ in their columns".into())),
             }
             return Ok(true);
@@ -156,7 +156,7 @@ fn damaged(path: &Path, place: impl Display, problem: ParquetError) -> DataError
 
 /// Runs `call`, which calls the `parquet` crate, and turns a panic into an error.
 fn contain<T>(call: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    // After an error, the reader is not used any more.
+    // A panic may leave the reader inconsistent, but the reader is not used after an error.
     let result = caught(call);
     let panicked = || ParquetError::General("the `parquet` crate panicked".into());
     result.unwrap_or_else(|_| Err(panicked()))
@@ -196,7 +196,7 @@ mod tests {
         column.close().unwrap();
     }
 
-    /// Makes a file with these texts, and groups of 300 rows.
+    /// Makes a file with these texts, in groups of 300 rows.
     fn parquet(texts: &[Option<&[u8]>], properties: WriterPropertiesBuilder) -> Vec<u8> {
         let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
         let properties = Arc::new(properties.build());

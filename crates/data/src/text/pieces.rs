@@ -1,4 +1,4 @@
-//! The text of documents, in pieces.
+//! Reads the text of documents in pieces.
 
 use std::fs::File;
 use std::io::{BufRead, Read};
@@ -11,22 +11,24 @@ use super::compression::{self, Compression, Reader, unreadable};
 use super::{files_at, json};
 use crate::{DataError, files};
 
-/// Bytes of a piece of a document. A document in a line of JSON is one piece.
+/// Maximum bytes of a piece of a document. A document in a line of JSON, or in a row of a Parquet file, is always one
+/// piece, even if it is longer.
 const PIECE: usize = 1 << 20;
-/// The longest line of JSON, in bytes. A line is in memory as a whole, and a compressed one may be much longer than
-/// its file.
+/// Maximum bytes of a line of JSON. A line is in memory as a whole, and a compressed line may be much longer than its
+/// file.
 const LONGEST_LINE: u64 = if cfg!(test) { 1 << 21 } else { 1 << 28 };
 
 /// A piece of a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Its text.
+    /// The text of the piece.
     pub text: String,
     /// Whether the piece begins a document.
     pub begins: bool,
 }
 
-/// Reads the documents of files in order, in pieces. Only one piece is in memory at a time.
+/// Reads the documents of files in order, in pieces. Only one piece is in memory at a time; for a Parquet file, also
+/// the rows that are decoded with it.
 pub(crate) struct Pieces {
     field: String,
     files: vec::IntoIter<PathBuf>,
@@ -49,7 +51,7 @@ struct Whole {
     begins: bool,
     /// Number of bytes that were read.
     read: usize,
-    /// The first bytes of an incomplete character.
+    /// The first bytes of a character that the last piece did not complete.
     rest: Vec<u8>,
 }
 
@@ -66,7 +68,8 @@ impl Pieces {
     ///
     /// # Errors
     ///
-    /// Returns an error if a path does not exist or cannot be read.
+    /// Returns an error if the files at `paths` cannot be listed. Other errors come with the pieces, including the
+    /// error for a missing file.
     pub fn open(paths: &[impl AsRef<Path>], text_field: &str) -> Result<Self, DataError> {
         let mut files = Vec::new();
         for path in paths {

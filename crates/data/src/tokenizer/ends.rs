@@ -1,14 +1,15 @@
-//! The tokens at the ends of a text.
+//! The tokens that begin and end a text.
 
 use std::collections::BTreeSet;
 
 use super::{Kind, Tokenizer};
 use crate::DataError;
 
-/// The token between documents of GPT-2, GPT-NeoX and others.
+/// The token that GPT-2, GPT-NeoX and others put between documents.
 const END_OF_TEXT: &str = "<|endoftext|>";
 
-/// The ids that a model has for the ends of a text, if they differ from the id of `<|endoftext|>`.
+/// The ids with which a model begins and ends a text, if they differ from the defaults of [`Tokenizer::with_ends`]; and
+/// other special ids.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ends {
     begin: Option<u32>,
@@ -22,7 +23,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Returns the ids that are set and that results depend on, by their fields in the file of a tokenizer.
+    /// Returns the ids `begin` and `end`, if they are set, with their field names in a tokenizer file.
     pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, u32)> {
         let all = [("begin", self.begin), ("end", self.end)];
         all.into_iter().filter_map(|(name, id)| Some((name, id?)))
@@ -41,7 +42,7 @@ impl Tokenizer {
             let problem = format!("no token has the id {id}, so it cannot begin or end a text");
             return Err(DataError::tokenizer("of a model", problem));
         }
-        // An id equal to the default is not set, so such tokenizers are equal.
+        // An id that equals the default is not set, so that tokenizers with the same ids are equal.
         let end = end.filter(|end| self.token_id(END_OF_TEXT) != Some(*end));
         let mut tokenizer = self;
         (tokenizer.ends.begin, tokenizer.ends.end) = (None, end);
@@ -49,8 +50,8 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// Returns the same tokenizer with the ids that another project uses for padding and for unknown text. They are
-    /// kept for an export, and not used here. Ids without a token are left out.
+    /// Returns the same tokenizer with the ids that another project uses for padding and for unknown text. An export
+    /// writes them; the zoo itself does not use them. Ids without a token are left out.
     #[must_use]
     pub fn with_names(self, pad: Option<u32>, unknown: Option<u32>) -> Self {
         let [pad, unknown] = [pad, unknown].map(|id| id.filter(|id| self.has_token(*id)));
@@ -59,8 +60,8 @@ impl Tokenizer {
         tokenizer
     }
 
-    /// Returns the same tokenizer with these ids for further tokens that end a text, as the end of a turn in a chat.
-    /// Generation ends at them too. Ids without a token are left out.
+    /// Returns the same tokenizer with these ids for further tokens that end a text, such as the end of a turn in a
+    /// chat. Generation ends at them too. Ids without a token are left out.
     #[must_use]
     pub fn with_more_ends(self, more: impl IntoIterator<Item = u32>) -> Self {
         let end = self.end_of_text();
@@ -91,7 +92,7 @@ impl Tokenizer {
         self.ends.unknown
     }
 
-    /// Returns the id that stands before a text: [`begin_of_text`](Self::begin_of_text), or 0 if there is none.
+    /// Returns the id that precedes a text: [`begin_of_text`](Self::begin_of_text), or 0 if there is none.
     pub fn first_id(&self) -> u32 {
         self.begin_of_text().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! A tokenizer as JSON, in a run or the cache.
+//! Writes and reads a tokenizer as JSON, for a run or the cache.
 
 use std::collections::BTreeMap;
 use std::{fmt, io};
@@ -9,9 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::{Kind, MOST_WORDS, Tokenizer};
 use crate::DataError;
 
-/// The file format of a tokenizer: `kind` and the field for that kind. Further fields are the number of ids, if some
-/// have no token, and the tokens at the ends of a text, if they are not `<|endoftext|>`. The content of a
-/// `tokenizer.json` is stored as a string, so it is preserved verbatim.
+/// The file format of a tokenizer: `kind` and the field for that kind. A further field holds the number of ids if ids
+/// at the end have no token. Other fields hold the ids that are set for the tokens that begin and end a text, for
+/// padding and for unknown text. The content of a `tokenizer.json` is stored as a string, so it is preserved verbatim.
 ///
 /// This is not an enum, because serde keeps all fields of an enum in memory to find its tag.
 #[derive(Deserialize)]
@@ -120,11 +120,11 @@ impl Tokenizer {
         Ok(serde_json::to_writer(to, &written)?)
     }
 
-    /// Reads a tokenizer that [`to_json`](Self::to_json) wrote. It has the same fingerprint.
+    /// Reads a tokenizer that [`to_json`](Self::to_json) wrote. The fingerprint stays the same.
     ///
     /// # Errors
     ///
-    /// Returns [`DataError::Tokenizer`] for any other text.
+    /// Returns [`DataError::Tokenizer`] for any other text, and [`DataError::Stopped`] if the user stops the process.
     pub fn from_json(json: &str) -> Result<Self, DataError> {
         Self::from_envelope(Self::parse(json)?, SAVED)
     }
@@ -171,5 +171,5 @@ impl Tokenizer {
     }
 }
 
-/// The origin of a tokenizer in errors.
+/// The origin of a saved tokenizer in errors.
 const SAVED: &str = "saved in a run or the cache";

@@ -100,7 +100,7 @@ fn the_end_of_a_text_begins_the_next_one() {
     );
 }
 
-/// Makes a BPE with the added tokens 280, 281, ….
+/// Makes a BPE tokenizer with the added tokens 280, 281, ….
 fn with_added(tokens: &[&str]) -> Tokenizer {
     let bpe = Tokenizer::train(&TokenizerConfig::Bpe { vocab_size: 280 }, &[TEXT]).unwrap();
     let added = (280..).zip(tokens).map(|(id, content)| {
@@ -128,7 +128,7 @@ fn a_text_may_have_several_ends() {
     ] {
         let ends = (0..300).filter(|id| tokenizer.ends_text(*id));
         assert_eq!(ends.collect::<Vec<_>>(), [280, 281, 282]);
-        // They end what is generated, and change no other result.
+        // The further ends stop generation, and change no other result.
         assert_eq!(tokenizer.begin_of_text(), plain.begin_of_text());
     }
     let ends = (0..300).filter(|id| plain.ends_text(*id));

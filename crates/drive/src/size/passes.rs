@@ -1,13 +1,13 @@
-//! The memory of a trained model that reads sequences, extrapolated from small copies that read short ones.
+//! The memory of a trained model that reads sequences, extrapolated from small copies that read short sequences.
 //!
-//! The copies have one and two layers, a small vocabulary, and weights of zero. The memory is a sum of parts, each a
-//! polynomial:
+//! The copies have one and two layers, a small vocabulary, and weights of zero. With a depth loop, the core of a copy
+//! has one and two layers. The memory is a sum of parts, each a polynomial:
 //!
 //! ```text
 //! part         grows with
 //! weights      layers; the tables also with the vocabulary
 //! fixed        nothing: workspaces of threads
-//! pass         sequences × (1, tokens, tokens²); what layers hand on also × layers
+//! pass         sequences × (1, tokens, tokens²); results passed to later layers also × layers
 //! cache        sequences × layers × (1, tokens)
 //! logits       sequences × vocabulary
 //! ```
@@ -23,35 +23,37 @@ use residual_zoo_runs::RunConfig;
 use residual_zoo_system::stop;
 
 use super::reading::Reading;
-use crate::try_memory::{TOKENS, units, with_depth};
+use crate::try_memory::{Depths, TOKENS, with_depth};
 
-/// The maximum product of tokens and parameters of a layer in one pass. It bounds the time of the passes.
+/// The intended product of the tokens in a pass and the parameters of a layer. The product limits the time of the
+/// passes.
 const WORK: usize = 4 << 30;
 
-/// The smallest number of tokens in a pass. With fewer, caches have more room than tokens.
+/// The smallest number of tokens to which [`WORK`] limits a pass. With fewer tokens, caches have room for more tokens
+/// than they hold.
 const LEAST_TOKENS: usize = 128;
 
-/// Number of ids and outputs of the copies.
+/// Maximum number of ids, and of outputs, of a copy.
 const FEW_IDS: usize = 256;
 
-/// The largest share of a pass over the longest sequence that may be chance. A smaller quadratic part counts as none,
-/// because extrapolation would enlarge it.
+/// The largest quadratic part that is taken for noise, as a share of a pass over the longest sequence. A part up to
+/// this size counts as zero, because extrapolation would enlarge it.
 const CHANCE: f64 = 0.05;
 
 /// Number of tokens that a server reads at once.
 const SERVED: usize = 1 << 13;
 
-/// Bytes of the parts.
+/// The bytes of each part of the memory.
 #[derive(Clone, Debug)]
 pub(super) struct Passes {
     /// All weights.
     weights: f64,
     fixed: f64,
-    /// A sequence in the first layers: at 1, 1/2 and 1/4 of the longest length.
+    /// A pass over a sequence in the first layers, at 1, 1/2 and 1/4 of the longest length.
     pass: [f64; 3],
-    /// The sum that all further layers add to a sequence of the longest length.
+    /// The sum that all further layers add to a pass over a sequence of the longest length.
     handed_on: f64,
-    /// The cache of a sequence, in all layers: at 1 and 1/2 of the longest length.
+    /// The cache of a sequence in all layers, at 1 and 1/2 of the longest length.
     cache: [f64; 2],
     /// The number of tokens of the longest sequence that was read.
     longest: usize,
@@ -75,7 +77,7 @@ impl Passes {
         let whole_pass = model.revises() && reading == Reading::Evaluation;
         let [ids, outputs] = [vocabulary.ids(), vocabulary.outputs];
         let small = Vocabulary::new(ids.min(FEW_IDS), outputs.min(FEW_IDS));
-        let (n_layer, unit) = units(model).ok()?;
+        let depths = Depths::of(model).ok()?;
         let copy = |layers: usize, sizes: &[(usize, usize)]| {
             let (model, _) = with_depth(model, layers).ok()?;
             let copy = Copy {
@@ -86,23 +88,29 @@ impl Passes {
             };
             kind.run(gpu, copy).ok()?
         };
-        let parameters = with_depth(model, unit).ok()?.0.cost(small).params.other;
+        let least = with_depth(model, depths.least).ok()?.0;
+        let parameters = least.cost(small).params.other;
+        let parameters = parameters.saturating_mul(least.passes()) / depths.least.max(1);
         let tokens = (WORK / parameters.max(1)).clamp(LEAST_TOKENS, TOKENS);
         let tokens = 1 << tokens.ilog2();
         let longest = time.min(tokens);
         let few = (tokens / longest).clamp(1, together);
-        let layers = [n_layer.min(2 * unit), unit];
-        // Such a copy is not built: it could end the program.
+        let deeper = depths.further() > 0;
+        let layers = [depths.copy(1 + usize::from(deeper)), depths.least];
+        // A copy that may not fit is not built, because it could end the program.
         if size_of_copy(model, small, layers, 2 * few * longest)? > available {
             return None;
         }
         let part = |of: usize| (few, (longest / of).max(1));
-        // The deeper copy comes first: memory that threads then keep is part of all passes.
-        let two = match n_layer > unit {
-            true => Some(copy(2 * unit, &[part(1)])?),
+        // The deeper copy runs first, so that memory that threads keep after it is part of all passes.
+        let two = match deeper {
+            true => Some(copy(layers[0], &[part(1)])?),
             false => None,
         };
-        let one = copy(unit, &[(2 * few, longest), part(1), part(2), part(4)])?;
+        let one = copy(
+            depths.least,
+            &[(2 * few, longest), part(1), part(2), part(4)],
+        )?;
         let [double, whole, half, quarter] = one.passes[..] else {
             return None;
         };
@@ -111,7 +119,7 @@ impl Passes {
             None => whole,
         };
         let few = few as f64;
-        let further = (n_layer.div_ceil(unit) - 1) as f64;
+        let further = depths.further() as f64;
         let fixed = (2.0 * whole.pass - double.pass).clamp(0.0, whole.pass);
         let of_layers = |one: f64, two: f64| further * (two - one).max(0.0) / few;
         let cache = whole.cache / few + of_layers(whole.cache, next.cache);
@@ -139,10 +147,9 @@ impl Passes {
         let (all, outputs) = (rows as f64, self.outputs as f64);
         let [pass, cache] = [self.pass(time), self.cache(time)];
         let work = match reading {
-            // All logits, their logarithms, and intermediate results.
+            // All logits, their log-probabilities, and intermediate results.
             Reading::Evaluation if self.revises => all * (pass + 4.0 * 4.0 * time as f64 * outputs),
-            // A continuation is added to a copy of the cache, which may grow by half. Logits are computed a part at a
-            // time.
+            // A continuation is added to a copy of the cache, which may grow by half. Logits are computed in parts.
             Reading::Evaluation => {
                 let part = (MOST_LOGITS as f64).max(all * outputs);
                 let logits = 4.0 * 4.0 * part.min(all * time as f64 * outputs);
@@ -161,7 +168,7 @@ impl Passes {
         self.weights + self.fixed + work
     }
 
-    /// Bytes of a pass over a sequence of `time` tokens, without its cache.
+    /// Returns the bytes of a pass over a sequence of `time` tokens, without its cache.
     fn pass(&self, time: usize) -> f64 {
         let t = time as f64 / self.longest as f64;
         let [whole, half, quarter] = self.pass;
@@ -175,12 +182,12 @@ impl Passes {
         (a + b * t + c * t * t).max(whole.min(whole * t)) + self.handed_on * t
     }
 
-    /// Bytes of the cache of a sequence of `time` tokens.
+    /// Returns the bytes of the cache of a sequence of `time` tokens.
     fn cache(&self, time: usize) -> f64 {
         let t = time as f64 / self.longest as f64;
         let [whole, half] = self.cache;
         let slope = match self.longest < LEAST_TOKENS {
-            // A cache has a least size.
+            // A cache has a minimum size.
             true => whole,
             false => 2.0 * (whole - half),
         };
@@ -188,25 +195,28 @@ impl Passes {
     }
 }
 
-/// Estimates the bytes of a copy with `n_layer` layers that reads `tokens` tokens: its weights, and the features of
-/// `unit` layers.
+/// Estimates the bytes of a copy with `n_layer` layers that reads `tokens` tokens. The estimate consists of the
+/// weights, the features of `unit` layers, and the keys and values of each repeated pass through a layer.
 fn size_of_copy<C: ModelConfig>(
     model: &C,
     vocabulary: Vocabulary,
     [n_layer, unit]: [usize; 2],
     tokens: usize,
 ) -> Option<f64> {
-    let params = |layers| Some(with_depth(model, layers).ok()?.0.cost(vocabulary).params);
+    let copy = |layers| Some(with_depth(model, layers).ok()?.0);
+    let params = |layers| Some(copy(layers)?.cost(vocabulary).params);
     let width = model.shape().width.max(1);
-    // A matrix product has as many features as parameters for each of its inputs.
+    // A matrix product has as many output features as its matrix has parameters per input feature.
     let features = params(unit)?.other / width + width * model.copies();
+    let repeated = copy(n_layer)?.passes().saturating_sub(n_layer);
+    let features = features + 2 * width * repeated;
     Some(4.0 * params(n_layer)?.total() as f64 + 4.0 * tokens as f64 * features as f64)
 }
 
 /// Bytes of a pass over some sequences.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
-    /// The most, without weights and cache.
+    /// The peak, without weights and cache.
     pass: f64,
     /// The cache.
     cache: f64,
@@ -323,11 +333,11 @@ mod tests {
 
     #[test]
     fn chance_is_not_taken_for_a_square() {
-        // Three bytes in a thousand more than a line.
+        // The point at 128 tokens is 0.3 % above the line.
         let noisy = passes(|t| 1000.0 * t * if t > 100.0 { 1.003 } else { 1.0 });
         let found = noisy.pass(131_072) / (1000.0 * 131_072.0);
         assert!((0.9..1.1).contains(&found), "{found}");
-        // A pass that takes less for each token of a longer sequence is still extrapolated to more.
+        // If longer sequences take fewer bytes per token, the extrapolated bytes still grow with the length.
         let less = passes(|t| 1000.0 * t.sqrt());
         assert!(less.pass(1 << 17) > less.pass(1 << 10));
     }

@@ -14,16 +14,17 @@ use super::passes::Passes;
 use super::{ample, is_counted, shown};
 use crate::Error;
 
-/// The way a model reads several sequences.
+/// The way in which a model reads several sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// An evaluation reads all sequences in one pass, and continues copies of their caches.
+    /// An evaluation reads all sequences in one pass. Unless the model revises earlier positions, the evaluation
+    /// continues from copies of the sequences' caches.
     Evaluation,
-    /// A server keeps the cache of each sequence. It reads some thousand tokens of prompts at a time.
+    /// A server keeps the cache of each sequence. The server reads some thousand tokens of prompts at a time.
     Serving,
     /// Generation reads all prompts in one pass, and keeps the cache of each text.
     Generation {
-        /// The most tokens of a text that are read in one pass.
+        /// Maximum number of tokens of a text that are read in one pass.
         read: usize,
     },
 }
@@ -33,21 +34,22 @@ pub enum Reading {
 pub struct Sequences<'a> {
     /// The option that an error is about, and its value.
     pub option: (&'a str, usize),
-    /// The remedy if they do not fit.
+    /// The remedy if the sequences do not fit into memory.
     pub remedy: &'a str,
     /// The number of sequences or images.
     pub rows: usize,
-    /// The number of tokens of the longest sequence; at most the context counts.
+    /// The number of tokens of the longest sequence. Tokens beyond the context do not count.
     pub time: usize,
-    /// The way they are read.
+    /// The way in which the model reads the sequences.
     pub reading: Reading,
 }
 
-/// Refuses to read `sequences` or images at once if they are estimated to take more than the `available` bytes of this
-/// machine. Needs no loaded model.
+/// Refuses to read `sequences`, or images, at once if they are estimated to take more than the `available` bytes of
+/// this machine. Needs no loaded model.
 ///
-/// Sizes decide clear cases at once. In all other cases, the memory is extrapolated from small copies that read short
-/// sequences. Nothing is refused if the backend has memory of its own or does not count its memory.
+/// Clear cases are decided at once, by the sizes of the model alone. In all other cases, the memory is extrapolated
+/// from small copies that read short sequences or, for images, from the model itself on a few images. No sequences are
+/// refused if the backend has its own memory or does not count its memory.
 ///
 /// # Errors
 ///
@@ -64,6 +66,10 @@ pub fn check_reading<C: ModelConfig>(
         return Ok(());
     };
     let available = limit.bytes as f64;
+    let config = &RunConfig {
+        model: config.model.outside_training(),
+        ..config.clone()
+    };
     let is_text = vocabulary.image().is_none();
     let context = config.model.shape().context;
     let time = sequences.time.clamp(1, context.max(1));
@@ -108,10 +114,10 @@ pub fn check_reading<C: ModelConfig>(
     }
 }
 
-/// Number of images that are read to measure the memory of one.
+/// Number of images that are read to measure the memory of one image.
 const FEW_IMAGES: usize = 8;
 
-/// Estimates the bytes of the model and of `together` images, from passes over a few.
+/// Estimates the bytes of the model and of `together` images, from passes over a few images.
 fn of_images<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,

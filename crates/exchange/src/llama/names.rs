@@ -1,4 +1,4 @@
-//! Names of the tensors in the zoo and in these classes.
+//! Names of the tensors in the zoo and in the classes of `transformers`.
 
 use crate::weights::{Name, linear, same};
 
@@ -54,7 +54,7 @@ pub const SHARED: &[Name] = &[
     ),
 ];
 
-/// The feed-forward network with a gate.
+/// Names of the gated feed-forward network.
 pub const GATED: &[Name] = &[
     linear(
         "block.layers.{}.feed_forward.branch.gate.weight",
@@ -82,7 +82,7 @@ pub const GATED: &[Name] = &[
     ),
 ];
 
-/// The feed-forward network of NanoChat.
+/// Names of NanoChat's feed-forward network.
 pub const PLAIN: &[Name] = &[
     linear(
         "block.layers.{}.feed_forward.branch.fc.weight",
@@ -99,7 +99,7 @@ const ATTENTION_BEHIND: &str = "block.layers.{}.attention.branch.norms.behind.ga
 const MLP_BEFORE: &str = "block.layers.{}.feed_forward.branch.norms.before.gamma";
 const MLP_BEHIND: &str = "block.layers.{}.feed_forward.branch.norms.behind.gamma";
 
-/// The norms of classes with norms before branches.
+/// Names of the norms in classes that have norms only before branches.
 pub const BEFORE: &[Name] = &[
     same(ATTENTION_BEFORE, "model.layers.{}.input_layernorm.weight"),
     same(
@@ -108,7 +108,7 @@ pub const BEFORE: &[Name] = &[
     ),
 ];
 
-/// Norms behind branches.
+/// Names of the norms after branches.
 pub const BEHIND: &[Name] = &[
     same(
         ATTENTION_BEHIND,
@@ -120,7 +120,7 @@ pub const BEHIND: &[Name] = &[
     ),
 ];
 
-/// The norms before branches of classes with norms behind them too.
+/// Names of the norms before branches, in classes that also have norms after branches.
 pub const BOTH: &[Name] = &[
     same(ATTENTION_BEFORE, "model.layers.{}.input_layernorm.weight"),
     same(

@@ -53,41 +53,77 @@ fn block(start: usize, new: usize) -> Range<usize> {
 }
 
 /// Turns the products q kᵀ of a block into scores, and drops weights.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Scores {
     attention: Attention,
     slope: f64,
     head: usize,
     /// Position of the first row.
     position: usize,
+    /// The keys of the block.
+    keys: Range<usize>,
 }
 
 impl Scores {
-    /// Turns products q kᵀ of the query at `position` into scores, one for each key that it sees.
+    /// Sets the entries of row `i` for keys that its query does not see to 0. Returns the position of the query, the
+    /// first key that it sees, and the other entries.
     #[inline(always)]
-    fn add_bias<E: Real>(&self, position: usize, row: &mut [E]) {
-        let scale = E::of(self.attention.scale);
+    fn seen<'a, E: Real>(&self, i: usize, row: &'a mut [E]) -> (usize, usize, &'a mut [E]) {
+        let position = self.position + i;
+        let keys = self.attention.keys(position, self.keys.end);
+        let (past, row) = row.split_at_mut(keys.start - self.keys.start);
+        let (row, future) = row.split_at_mut(keys.len());
+        past.fill(E::zero());
+        future.fill(E::zero());
+        (position, keys.start, row)
+    }
+
+    /// Turns products q kᵀ of the query at `position` into scores, one for each key from `first`.
+    #[inline(always)]
+    fn add_bias<E: Real>(&self, position: usize, first: usize, row: &mut [E]) {
+        let scale = match self.attention.cap {
+            None => E::of(self.attention.scale),
+            Some(cap) => {
+                let (inverse, cap) = (E::of(self.attention.scale / cap), E::of(cap));
+                for z in row.iter_mut() {
+                    *z = cap * (*z * inverse).fast_tanh();
+                }
+                E::one()
+            }
+        };
         if self.slope == 0.0 {
             for z in row.iter_mut() {
                 *z = *z * scale;
             }
         } else {
             let slope = E::of(self.slope);
-            for (key, z) in row.iter_mut().enumerate() {
+            for (key, z) in (first..).zip(row.iter_mut()) {
                 *z = z.mul_add(scale, slope * E::of(key as f64 - position as f64));
             }
         }
     }
 
-    /// Sets dropped weights of the query at `position`, or their gradients, to 0.
+    /// Multiplies the gradients of the scores by the slopes of the cap, 1 − tanh². `row` has the products q kᵀ.
     #[inline(always)]
-    fn drop_some<E: Real>(&self, position: usize, row: &mut [E]) {
+    fn multiply_by_slopes<E: Real>(&self, row: &[E], grad: &mut [E]) {
+        if let Some(cap) = self.attention.cap {
+            let inverse = E::of(self.attention.scale / cap);
+            for (d, &z) in grad.iter_mut().zip(row) {
+                let tanh = (z * inverse).fast_tanh();
+                *d = *d * (E::one() - tanh * tanh);
+            }
+        }
+    }
+
+    /// Sets dropped weights of the query at `position`, or their gradients, to 0. The first key is `first`.
+    #[inline(always)]
+    fn drop_some<E: Real>(&self, position: usize, first: usize, row: &mut [E]) {
         let Some(dropped) = self.attention.dropout else {
             return;
         };
         let (seed, threshold) = (dropped.row(self.head, position), dropped.threshold());
         let keep = E::of(1.0 / (1.0 - dropped.probability));
-        for (key, weight) in row.iter_mut().enumerate() {
+        for (key, weight) in (first..).zip(row.iter_mut()) {
             let factor = match hash(seed, key as u32) < threshold {
                 true => E::zero(),
                 false => keep,
@@ -102,7 +138,6 @@ impl Scores {
 struct Weights<'a, E> {
     scores: Scores,
     rows: &'a mut [E],
-    keys: usize,
 }
 
 impl<E: Real> WithSimd for Weights<'_, E> {
@@ -110,36 +145,32 @@ impl<E: Real> WithSimd for Weights<'_, E> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
-        let Scores {
-            attention,
-            position,
-            ..
-        } = self.scores;
+        let scores = self.scores;
         let mut sums = Vec::with_capacity(ROWS);
-        for (i, row) in self.rows.chunks_exact_mut(self.keys).enumerate() {
-            let (row, future) = row.split_at_mut(attention.keys(position + i, self.keys));
-            self.scores.add_bias(position + i, row);
+        let rows = self.rows.chunks_exact_mut(scores.keys.len());
+        for (i, row) in rows.enumerate() {
+            let (position, first, row) = scores.seen(i, row);
+            scores.add_bias(position, first, row);
             let max = E::largest(simd, row);
             for z in row.iter_mut() {
                 *z = (*z - max).fast_exp();
             }
             let z = E::total(simd, row);
-            self.scores.drop_some(position + i, row);
-            future.fill(E::zero());
+            scores.drop_some(position, first, row);
             sums.push((z, (max + z.ln()).wide()));
         }
         sums
     }
 }
 
-/// Replaces the products q kᵀ with the weights P (after dropout), and the gradients of P with the gradients of q kᵀ:
-/// dS = P (dP − Σ P dP) · scale.
+/// Replaces the products q kᵀ with the weights after dropout, and the gradients of these weights with the gradients of
+/// q kᵀ: dS = P (dP − Σ P dP) · scale, where P are the weights before dropout and dP their gradients. With a cap, dS is
+/// also multiplied by the slopes of the cap.
 struct Gradients<'a, E> {
     scores: Scores,
     rows: &'a mut [E],
     grads: &'a mut [E],
     log_z: &'a [f64],
-    keys: usize,
 }
 
 impl<E: Real> WithSimd for Gradients<'_, E> {
@@ -147,30 +178,32 @@ impl<E: Real> WithSimd for Gradients<'_, E> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Scores {
-            attention,
-            position,
-            ..
-        } = self.scores;
-        let rows = self.rows.chunks_exact_mut(self.keys);
-        let rows = rows.zip(self.grads.chunks_exact_mut(self.keys));
+        let scores = self.scores;
+        let keys = scores.keys.len();
+        let mut products = match scores.attention.cap {
+            Some(_) => vec![E::zero(); keys],
+            None => vec![],
+        };
+        let rows = self.rows.chunks_exact_mut(keys);
+        let rows = rows.zip(self.grads.chunks_exact_mut(keys));
         for (i, ((row, grad), &log_z)) in rows.zip(self.log_z).enumerate() {
-            let seen = attention.keys(position + i, self.keys);
-            let (row, future) = row.split_at_mut(seen);
-            future.fill(E::zero());
-            let (grad, future) = grad.split_at_mut(seen);
-            future.fill(E::zero());
-            self.scores.add_bias(position + i, row);
-            let (log_z, scale) = (E::of(log_z), E::of(attention.scale));
+            let (position, first, row) = scores.seen(i, row);
+            let (_, _, grad) = scores.seen(i, grad);
+            if scores.attention.cap.is_some() {
+                products[..row.len()].copy_from_slice(row);
+            }
+            scores.add_bias(position, first, row);
+            let (log_z, scale) = (E::of(log_z), E::of(scores.attention.scale));
             for z in row.iter_mut() {
                 *z = (*z - log_z).fast_exp();
             }
-            self.scores.drop_some(position + i, grad);
+            scores.drop_some(position, first, grad);
             let mean = E::dot(simd, row, grad);
             for (d, &p) in grad.iter_mut().zip(row.iter()) {
                 *d = p * (*d - mean) * scale;
             }
-            self.scores.drop_some(position + i, row);
+            scores.multiply_by_slopes(&products, grad);
+            scores.drop_some(position, first, row);
         }
     }
 }
@@ -206,17 +239,24 @@ impl<E: Real> WithSimd for Add<'_, E> {
 }
 
 impl Attention {
-    fn scores(&self, head: usize, heads: usize, position: usize) -> Scores {
+    fn scores(&self, head: usize, heads: usize, position: usize, keys: Range<usize>) -> Scores {
         Scores {
             attention: *self,
             slope: self.slope(head % heads, heads),
             head,
             position,
+            keys,
         }
     }
 
+    /// Returns the keys that the queries of a block see, together. The first query is at `position`.
+    fn keys_of(&self, position: usize, rows: usize, all: usize) -> Range<usize> {
+        self.keys(position, all).start..self.keys(position + rows - 1, all).end
+    }
+
     fn run<E: Real>(&self, [q, k, v]: &[FlexTensor; 3]) -> (FlexTensor, Vec<f64>) {
-        let ([batch, heads, new, d], [_, _, all, _]) = (dims(q), dims(k));
+        let ([batch, heads, new, d], [_, kv_heads, all, _]) = (dims(q), dims(k));
+        let group = heads / kv_heads;
         let starts = (0..new).step_by(ROWS);
         let tasks = (0..batch * heads).flat_map(|head| starts.clone().map(move |at| (head, at)));
         let blocks = each(
@@ -225,15 +265,14 @@ impl Attention {
             |(head, start)| {
                 let rows = block(start, new);
                 let position = all - new + start;
-                let keys = self.keys(position + rows.len() - 1, all);
-                let k = transposed(matrix(k, head, 0..keys));
-                let mut weights = product(matrix(q, head, rows), k);
+                let keys = self.keys_of(position, rows.len(), all);
+                let [k, v] = [k, v].map(|x| matrix(x, head / group, keys.clone()));
+                let mut weights = product(matrix(q, head, rows), transposed(k));
                 let sums = simd(Weights::<E> {
-                    scores: self.scores(head, heads, position),
+                    scores: self.scores(head, heads, position, keys),
                     rows: weights.storage_mut(),
-                    keys,
                 });
-                let mut y = product(weights, matrix(v, head, 0..keys));
+                let mut y = product(weights, v);
                 simd(Divide::<E>(y.storage_mut(), &sums, d));
                 (y, sums)
             },
@@ -251,10 +290,12 @@ impl Attention {
         (y, log_z)
     }
 
-    /// Computes the gradients of the heads of q, then of k, then of v.
+    /// Computes the gradients of the heads of q, then of k, then of v. The gradients of a head of k or v are sums over
+    /// the query heads that read it.
     fn run_back<E: Real>(&self, kept: &Kept, dy: &FlexTensor) -> [Vec<Vec<E>>; 3] {
         let [q, k, v] = &kept.qkv;
-        let ([batch, heads, new, d], [_, _, all, _]) = (dims(q), dims(k));
+        let ([batch, heads, new, d], [_, kv_heads, all, _]) = (dims(q), dims(k));
+        let group = heads / kv_heads;
         let tasks = (0..batch * heads).collect();
         let grads = each(tasks, batch * heads * new * all, |head| {
             let mut dq = Vec::with_capacity(new * d);
@@ -262,39 +303,43 @@ impl Attention {
             for start in (0..new).step_by(ROWS) {
                 let rows = block(start, new);
                 let position = all - new + start;
-                let keys = self.keys(position + rows.len() - 1, all);
-                let [k, v] = [k, v].map(|x| matrix(x, head, 0..keys));
+                let keys = self.keys_of(position, rows.len(), all);
+                let to = keys.start * d..keys.end * d;
+                let [k, v] = [k, v].map(|x| matrix(x, head / group, keys.clone()));
                 let q = matrix(q, head, rows.clone());
                 let dy = matrix(dy, head, rows.clone());
                 let mut weights = product(q.clone(), transposed(k.clone()));
                 let mut d_scores = product(dy.clone(), transposed(v));
                 simd(Gradients::<E> {
-                    scores: self.scores(head, heads, position),
+                    scores: self.scores(head, heads, position, keys),
                     rows: weights.storage_mut(),
                     grads: d_scores.storage_mut(),
                     log_z: &kept.log_z[head * new + start..],
-                    keys,
                 });
                 let of_v = product(transposed(weights), dy);
-                simd(Add(&mut dv, flex::slice::<E>(&of_v)));
+                simd(Add(&mut dv[to.clone()], flex::slice::<E>(&of_v)));
                 let of_k = product(transposed(d_scores.clone()), q);
-                simd(Add(&mut dk, flex::slice::<E>(&of_k)));
+                simd(Add(&mut dk[to], flex::slice::<E>(&of_k)));
                 dq.extend_from_slice(flex::slice::<E>(&product(d_scores, k)));
             }
             [dq, dk, dv]
         });
-        let mut parts = [(); 3].map(|()| Vec::with_capacity(batch * heads));
-        for head in grads {
-            for (part, grad) in parts.iter_mut().zip(head) {
-                part.push(grad);
+        let [mut dq, mut dk, mut dv] = [(); 3].map(|()| Vec::with_capacity(batch * heads));
+        for (head, [of_q, of_k, of_v]) in grads.into_iter().enumerate() {
+            dq.push(of_q);
+            for (sums, part) in [(&mut dk, of_k), (&mut dv, of_v)] {
+                match sums.last_mut().filter(|_| !head.is_multiple_of(group)) {
+                    Some(sum) => simd(Add(sum, &part)),
+                    None => sums.push(part),
+                }
             }
         }
-        parts
+        [dq, dk, dv]
     }
 }
 
-/// Makes a tensor of shape `dims` `[batch, heads, time, d]`, in the memory order of `like`, from pieces of rows of
-/// each head. `head` counts the heads of the whole batch.
+/// Makes a tensor of shape `dims` `[batch, heads, time, d]`, in the memory order of `like`. `head` returns the pieces
+/// of one head's rows; its argument counts the heads of the whole batch.
 ///
 /// The tensors around attention hold the features of all heads of a token side by side. In this order, the reshape
 /// after attention needs no copy.
@@ -370,7 +415,8 @@ impl Op<Flex, 3> for Attention {
     type Kept = Kept;
 
     fn takes(&self, inputs: &[FlexTensor; 3]) -> bool {
-        real(inputs)
+        let [q, k, _] = inputs.each_ref().map(|x| dims(x)[1]);
+        real(inputs) && q.is_multiple_of(k)
     }
 
     fn forward(&self, qkv: [FlexTensor; 3]) -> (FlexTensor, Kept) {

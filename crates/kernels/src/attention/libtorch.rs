@@ -27,7 +27,7 @@ pub struct Flash {
     mask: Option<TchTensor>,
 }
 
-/// Makes the elements of each head contiguous, as the kernels require.
+/// Makes the elements of each row of a head contiguous, as the kernels require.
 fn in_sequence(x: TchTensor) -> TchTensor {
     match x.tensor.stride()[3] {
         1 => x,
@@ -42,7 +42,7 @@ impl Attention {
     fn fits(&self, q: &Tensor, k: &Tensor) -> bool {
         let (new, all) = (q.size()[2], k.size()[2]);
         let whole = new == all || new == 1 || !self.causal;
-        self.dropout.is_none() && whole
+        self.dropout.is_none() && whole && !self.is_limited()
     }
 
     /// Whether the kernel itself masks later keys.
@@ -96,8 +96,8 @@ impl Attention {
         }
     }
 
-    /// Computes attention with the gradient of PyTorch's own graph. The crate `tch` lacks the forward function of one
-    /// of the kernels for CUDA, and the backward function of another.
+    /// Computes attention whose gradient PyTorch's own graph computes, because the crate `tch` lacks the forward
+    /// function of one CUDA kernel and the backward function of another.
     fn by_graph(&self, qkv: [TchTensor; 3]) -> (TchTensor, Graph<3>) {
         let [q, k, _] = qkv.each_ref().map(|x| &x.tensor);
         let mask = self.mask(q, k).map(|mask| mask.tensor);
@@ -175,7 +175,7 @@ impl Op<LibTorch, 3> for Attention {
     type Kept = Kept;
 
     fn takes(&self, [q, k, _]: &[TchTensor; 3]) -> bool {
-        self.fits(&q.tensor, &k.tensor)
+        q.tensor.size()[1] == k.tensor.size()[1] && self.fits(&q.tensor, &k.tensor)
     }
 
     fn forward(&self, qkv: [TchTensor; 3]) -> (TchTensor, Kept) {

@@ -1,4 +1,4 @@
-//! Activations in f32 of f32 or bf16 numbers, a unit for each number or vector of numbers.
+//! Activations of f32 or bf16 numbers, computed in f32, with a unit for each number or vector of numbers.
 
 use burn::tensor::TensorMetadata as _;
 use burn_cubecl::kernel::into_contiguous;
@@ -18,7 +18,7 @@ const ROOT_HALF: f32 = std::f32::consts::FRAC_1_SQRT_2;
 /// 1 / √(2π).
 const DENSITY: f32 = 0.398_942_3;
 
-/// f(x).
+/// Computes f(x).
 #[cube]
 pub(super) fn value<N: Size>(
     x: Vector<f32, N>,
@@ -27,7 +27,7 @@ pub(super) fn value<N: Size>(
     let one = Vector::<f32, N>::new(1.0f32);
     match activation {
         Activation::GeluTanh => {
-            // σ(2u) = ½ (1 + tanh u), u = √(2/π) (x + 0.044715 x³).
+            // x σ(u) = ½ x (1 + tanh(u / 2)), u = 2 √(2/π) (x + 0.044715 x³).
             let u = x * Vector::new(TWICE) * (one + x * x * Vector::new(0.044715f32));
             x / (one + Vector::exp(-u))
         }
@@ -48,7 +48,7 @@ pub(super) fn value<N: Size>(
     }
 }
 
-/// f'(x).
+/// Computes f'(x).
 #[cube]
 pub(super) fn slope<N: Size>(
     x: Vector<f32, N>,

@@ -1,6 +1,6 @@
 //! Attention without a `[time, time]` tensor (Dao et al., "FlashAttention", 2022), of f32 or bf16 numbers with sums in
-//! f32. A unit computes a few queries, or in the gradient of keys and values a few keys. The units of a cube read tiles
-//! of the other side from shared memory.
+//! f32. A unit computes a few queries or, in the gradient of keys and values, a few keys. The units of a cube share
+//! tiles in shared memory: of keys and values or, in that gradient, of queries and dy.
 
 use burn::tensor::TensorMetadata as _;
 use burn_cubecl::kernel::slice;
@@ -16,7 +16,8 @@ use crate::op::Op;
 /// Largest size of a head.
 const LARGEST: usize = 128;
 
-/// f32 numbers of a tile of keys or queries in shared memory. Two tiles fit into the 16 KiB that every device has.
+/// Number of f32 numbers in a tile of keys or queries in shared memory. Two tiles fit into the 16 KiB that every device
+/// has.
 const TILE: usize = 1920;
 
 /// Number of keys whose largest score a unit finds before it adds up their weights.
@@ -39,7 +40,7 @@ struct Blocking {
 }
 
 impl Blocking {
-    /// Chooses the numbers for units that keep `vectors` vectors of size `d` for each of their queries or keys.
+    /// Chooses a division for units that keep `vectors` vectors of size `d` for each of their queries or keys.
     fn of(d: usize, vectors: usize) -> Self {
         // About 200 numbers fit into the registers of a unit.
         let own = [4, 2].into_iter().find(|own| own * vectors * d <= 200);
@@ -52,12 +53,12 @@ impl Blocking {
         }
     }
 
-    /// Number of queries or keys of a cube.
+    /// Returns the number of queries or keys of a cube.
     fn block(self) -> usize {
         self.units * self.own
     }
 
-    /// The grid for `count` queries or keys of each of `heads` heads.
+    /// Makes the grid for `count` queries or keys of each of `heads` heads.
     fn grid(self, heads: usize, count: usize) -> (CubeCount, CubeDim) {
         let cubes = grid(heads * count.div_ceil(self.block()));
         (cubes, CubeDim::new_1d(self.units as u32))
@@ -71,13 +72,13 @@ fn slope(h: usize, heads: usize) -> f32 {
     (share * f32::new(-8.0 * std::f32::consts::LN_2)).exp()
 }
 
-/// The distance between a query and a key that it sees.
+/// Returns the position of a query minus the position of a key.
 #[cube]
 fn distance(position: usize, key: usize) -> f32 {
     f32::cast_from(position as u32) - f32::cast_from(key as u32)
 }
 
-/// Copies `tile` rows of x, from row `first` of the part that begins at `from`, to shared memory. Beyond row
+/// Copies `tile` rows of x, from row `first` of the head that begins at element `from`, to shared memory. Beyond row
 /// `end` − 1, it repeats this row.
 #[cube]
 fn load<F: Float>(
@@ -97,8 +98,8 @@ fn load<F: Float>(
     }
 }
 
-/// Reads `own` rows of x, `units` rows apart, from row `first` of the part that begins at `from`. Beyond row
-/// `end` − 1, it repeats this row.
+/// Reads `own` rows of x, `units` rows apart, from row `first` of the head that begins at element `from`. Beyond row
+/// `end` − 1, it repeats this row. Returns the rows, multiplied by `factor`.
 #[cube]
 fn read<F: Float>(
     x: &Tensor<F>,
@@ -122,7 +123,8 @@ fn read<F: Float>(
     rows
 }
 
-/// Writes rows as [`read`] reads them, at `to` instead of `from`, and no row beyond `end` − 1.
+/// Writes rows, multiplied by `factor`, in the order in which [`read`] reads them, to the head that begins at element
+/// `to`. Writes no row beyond `end` − 1.
 #[cube]
 fn write<F: Float>(
     x: &mut Tensor<F>,
@@ -147,8 +149,8 @@ fn write<F: Float>(
     }
 }
 
-/// y = softmax(q kᵀ · scale + bias) v and log Z of each row of scores. All tensors are `[batch, heads, time, d]`, and
-/// k and v begin at the elements `at_k` and `at_v` of their tensors.
+/// Computes y = softmax(q kᵀ · scale + bias) v, and log Z of each row of scores. All tensors are
+/// `[batch, heads, time, d]`, and k and v begin at the elements `at_k` and `at_v` of their tensors.
 #[cube(launch)]
 fn forward<F: Float>(
     q: &Tensor<F>,
@@ -298,7 +300,7 @@ fn forward<F: Float>(
     }
 }
 
-/// dq, and ⟨dy, y⟩ of each row. With the weights p = exp(score − log Z), d score = p (⟨dy, v⟩ − ⟨dy, y⟩).
+/// Computes dq, and ⟨dy, y⟩ of each row. With the weights p = exp(score − log Z), d score = p (⟨dy, v⟩ − ⟨dy, y⟩).
 #[cube(launch)]
 fn gradient_of_queries<F: Float>(
     q: &Tensor<F>,
@@ -422,7 +424,7 @@ fn gradient_of_queries<F: Float>(
     }
 }
 
-/// dk and dv, which begin at the elements `to_k` and `to_v` of `out`.
+/// Computes dk and dv, which begin at the elements `to_k` and `to_v` of `out`.
 #[cube(launch)]
 fn gradient_of_keys<F: Float>(
     q: &Tensor<F>,
@@ -587,7 +589,7 @@ impl<R: CubeRuntime> Inputs<R> {
     }
 }
 
-/// Swaps the axes of heads and time.
+/// Swaps the head axis and the time axis.
 fn in_sequence<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     permute(x, &[0, 2, 1, 3])
 }
@@ -605,7 +607,8 @@ impl Attention {
     fn fits_cube<R: CubeRuntime>(&self, inputs: &[CubeTensor<R>]) -> bool {
         let of_head = |x: &CubeTensor<R>| x.shape()[3];
         let same = inputs.iter().all(|x| of_head(x) == of_head(&inputs[0]));
-        fits_float(inputs) && self.dropout.is_none() && same && of_head(&inputs[0]) <= LARGEST
+        let plain = self.dropout.is_none() && !self.is_limited();
+        fits_float(inputs) && plain && same && of_head(&inputs[0]) <= LARGEST
     }
 
     fn forward_on<R: CubeRuntime>(&self, inputs: Inputs<R>) -> (CubeTensor<R>, Kept<R>) {
@@ -720,7 +723,8 @@ where
 
     /// Takes 16 queries or more. With fewer, as in decoding, most units of a cube would have no query.
     fn takes(&self, qkv: &[CubeTensor<R>; 3]) -> bool {
-        self.fits_cube(qkv) && qkv[0].shape()[2] >= 16
+        let [q, k, _] = qkv.each_ref().map(|x| x.shape()[1]);
+        self.fits_cube(qkv) && q == k && qkv[0].shape()[2] >= 16
     }
 
     fn forward(&self, qkv: [CubeTensor<R>; 3]) -> (CubeTensor<R>, Kept<R>) {

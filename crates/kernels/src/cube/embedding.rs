@@ -1,5 +1,5 @@
-//! The gradient of a table of embeddings. Positions with the same id form a list, and a cube adds up the gradients of
-//! the list in order. Burn 0.21 has one unit for each column of the table, which reads all positions.
+//! The gradient of an embedding table. Positions with the same id form a list, and a cube adds up the gradients of the
+//! list in order. Burn 0.21's own kernel has only one unit per table column, and this unit reads all positions.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::ModuleOps as _;
@@ -18,8 +18,8 @@ use crate::op::{Op, same};
 /// Largest number of positions. Finding the lists takes time in proportion to the square of this number.
 const POSITIONS: usize = 65_535;
 
-/// next[t] = the next position with the id of position t. It is t if there is none. first[t] = 1 if no earlier
-/// position has this id, else 0.
+/// next[t] = the next position with the id of position t, or t if there is none. first[t] = 1 if no earlier position
+/// has this id, else 0.
 #[cube(launch)]
 fn links<I: Int>(
     ids: &Array<I>,
@@ -50,7 +50,7 @@ fn links<I: Int>(
     }
 }
 
-/// out[id] = Σ grad over the positions with this id, a cube for each position that is the first with its id.
+/// out[id] = Σ grad over the positions with this id, with a cube for each position that is the first with its id.
 #[cube(launch)]
 fn gradient<I: Int>(
     ids: &Array<I>,

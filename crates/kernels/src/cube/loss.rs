@@ -1,5 +1,5 @@
-//! log Z of the logits and the logit of the target, a cube for each row. The backward pass turns the logits into their
-//! gradient in place. Logits are f32 or bf16; sums are f32.
+//! log Z of the logits and the logit of the target, with a cube for each row. The backward pass turns the logits into
+//! their gradient in place if nothing else holds them. Logits are f32 or bf16; sums are f32.
 
 use burn::tensor::backend::Backend;
 use burn_cubecl::kernel::into_contiguous;

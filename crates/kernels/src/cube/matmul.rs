@@ -1,8 +1,8 @@
-//! Matrix products by cubek, Burn's library of kernels.
+//! Matrix products by cubek, Burn's kernel library.
 //!
 //! Without the feature `autotune`, Burn itself takes the same kernel for every product. If the device has tensor cores,
-//! this kernel uses them, and they round f32 factors to TF32. Here, the precision of the run decides whether factors
-//! keep all bits.
+//! this kernel uses them, and they round f32 factors to TF32. In this module, the precision of the run decides whether
+//! factors keep all bits.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -23,13 +23,13 @@ use crate::op::{Op, cast, same};
 /// Whether products of f32 numbers may round their factors to TF32.
 static TF32: AtomicBool = AtomicBool::new(true);
 
-/// Sets whether products of f32 numbers may round their factors to TF32, on devices with tensor cores. By default, they
-/// may.
+/// Sets whether products of f32 numbers may round their factors to TF32, on devices with tensor cores. By default,
+/// rounding is allowed.
 pub(crate) fn allow_tf32(allow: bool) {
     TF32.store(allow, Relaxed);
 }
 
-/// a · b in f32. The sums are f32 for any float type of the factors.
+/// Computes a · b in f32. The sums are f32 for any float type of the factors.
 pub(super) fn matmul<R: CubeRuntime>(a: CubeTensor<R>, b: CubeTensor<R>) -> CubeTensor<R> {
     // Burn's tuned products may be in TF32, on CUDA only.
     let is_exact = a.dtype == DType::F32 && !TF32.load(Relaxed) && R::name(&a.client) == "cuda";
@@ -50,7 +50,7 @@ pub(super) fn matmul<R: CubeRuntime>(a: CubeTensor<R>, b: CubeTensor<R>) -> Cube
 /// Smallest side of factors for which [`strategy`] takes a kernel with large tiles.
 const LARGE: usize = 256;
 
-/// The kernel for a · b.
+/// Chooses the kernel for a · b.
 fn strategy<R: CubeRuntime>(a: &CubeTensor<R>, b: &CubeTensor<R>) -> Strategy {
     if a.dtype == DType::F32 && !TF32.load(Relaxed) {
         // Without tensor cores.
@@ -72,7 +72,7 @@ fn strategy<R: CubeRuntime>(a: &CubeTensor<R>, b: &CubeTensor<R>) -> Strategy {
     }
 }
 
-/// The last two sides of x.
+/// Returns the last two sides of x.
 fn sides<R: CubeRuntime>(x: &CubeTensor<R>) -> [usize; 2] {
     let shape = x.meta.shape();
     [shape[shape.len() - 2], shape[shape.len() - 1]]
@@ -92,7 +92,7 @@ fn is_aligned<R: CubeRuntime>(x: &CubeTensor<R>) -> bool {
     is_one && small == 1 && starts.chain([offset]).all(|at| at.is_multiple_of(16))
 }
 
-/// a · b in f32, by a kernel of cubek.
+/// Computes a · b in f32, by a kernel of cubek.
 pub(super) fn by<R: CubeRuntime>(
     strategy: &Strategy,
     a: CubeTensor<R>,
@@ -111,8 +111,8 @@ pub(super) fn by<R: CubeRuntime>(
     Ok(out)
 }
 
-/// The kernels that may be the fastest on some device. Kernels with one stage come first, because cubek 0.2 gives wrong
-/// sums for some lengths with two stages (burn#5626).
+/// Returns the kernels that may be the fastest on some device. Kernels with one stage come first, because cubek 0.2
+/// gives wrong sums for some lengths with two stages (burn#5626).
 fn candidates() -> [Strategy; 12] {
     [
         Strategy::SimpleUnit(Default::default()),
@@ -172,7 +172,7 @@ where
 
     fn takes(&self, inputs: &[CubeTensor<R>; 2]) -> bool {
         let [a, b] = inputs;
-        // cubek indexes large tensors with 64 bits.
+        // Large tensors fit too, because cubek indexes them with 64 bits.
         let has_elements = |x: &CubeTensor<R>| x.meta.num_elements() > 0;
         let leading = |x: &CubeTensor<R>| x.meta.shape()[..x.meta.rank() - 2].to_vec();
         let fits = |x: &CubeTensor<R>| x.dtype == DType::F32 || self.bf16 && x.dtype == DType::BF16;

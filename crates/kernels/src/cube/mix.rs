@@ -1,4 +1,4 @@
-//! Weighted sums of the streams of a position.
+//! Weighted sums of the parallel streams at each position.
 
 use burn::tensor::TensorMetadata as _;
 use burn_cubecl::kernel::into_contiguous;
@@ -11,8 +11,9 @@ use super::{empty, fits, sums, units};
 use crate::mix::Mix;
 use crate::op::Op;
 
-/// out_t = Σ_s w[s, t] x_s for x `[positions, n, d]` and out `[positions, m, d]`, a unit for each position and column.
-/// The weights of position p begin at p · `next`, and w[s, t] is `by_s` · s + `by_t` · t after that.
+/// out_t = Σ_s w[s, t] x_s for x `[positions, n, d]` and out `[positions, m, d]`, with a unit for each position and
+/// column. The weights of position p begin at element p · `next`, and w[s, t] is `by_s` · s + `by_t` · t elements
+/// further.
 #[cube(launch)]
 fn sum(
     w: &Array<f32>,
@@ -42,7 +43,7 @@ fn sum(
     }
 }
 
-/// dw[s, t] = ⟨x_s, g_t⟩ for each position, a unit for each weight.
+/// dw[s, t] = ⟨x_s, g_t⟩ for each position, with a unit for each weight.
 #[cube(launch)]
 fn products(x: &Tensor<f32>, grad: &Tensor<f32>, out: &mut Array<f32>) {
     let (n, m) = (x.shape(1), grad.shape(1));
@@ -63,7 +64,7 @@ fn products(x: &Tensor<f32>, grad: &Tensor<f32>, out: &mut Array<f32>) {
     }
 }
 
-/// Joins the axes of batch and time: `[batch, time, n, d]` to `[positions, n, d]`.
+/// Joins the batch and time axes: `[batch, time, n, d]` to `[positions, n, d]`.
 fn positions<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     let [batch, time, n, d]: [usize; 4] = x.shape().dims();
     into_contiguous(reshape(x, [batch * time, n, d].into()))

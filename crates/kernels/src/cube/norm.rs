@@ -1,4 +1,4 @@
-//! Layer norm and RMS norm, a cube for each row.
+//! Layer norm and RMS norm, with a cube for each row.
 
 use burn::tensor::{Shape, TensorMetadata as _};
 use burn_cubecl::kernel::into_contiguous;
@@ -73,7 +73,8 @@ fn forward(
     }
 }
 
-/// dx = factor · (g − mean(g) − x̂ · mean(g · x̂)), with x̂ = (x − mean) · factor and g = dy · γ. RMS norm has no mean(g).
+/// dx = factor · (g − mean(g) − x̂ · mean(g · x̂)), with factor = 1 / √(variance + ε), x̂ = (x − mean) · factor and
+/// g = dy · γ. RMS norm has no mean(g).
 #[cube(launch)]
 fn gradient(
     x: &Tensor<f32>,

@@ -1,4 +1,4 @@
-//! AdamW, one kernel for each parameter, and the sum of squares of all gradients.
+//! AdamW, with one kernel launch for each parameter, and the sum of squares of all gradients.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorPrimitive};
@@ -11,7 +11,7 @@ use super::{UNITS, cube_sum, empty, fits, has_planes, owned, units};
 use crate::AdamW;
 use crate::op::{cast, plain_only, same};
 
-/// The step, a vector of elements for each unit.
+/// The step, with a vector of elements for each unit.
 #[cube(launch)]
 fn step<N: Size>(
     x: &mut Array<Vector<f32, N>>,
@@ -42,7 +42,7 @@ fn step<N: Size>(
     }
 }
 
-/// Takes a step in place, except for tensors that something else holds.
+/// Takes a step in place. Copies tensors that something else holds.
 pub(crate) fn adamw<R: CubeRuntime>(
     constants: AdamW,
     tensors: [CubeTensor<R>; 4],
@@ -87,10 +87,10 @@ pub(crate) fn adamw<R: CubeRuntime>(
     [x, m, v]
 }
 
-/// Largest number of cubes, and so of parts, of one tensor.
+/// Largest number of cubes for one tensor. Each cube writes one part of the sum.
 const CUBES: usize = 512;
 
-/// parts[first + cube] = Σ x² over the elements of a cube, or Σ x unless `square`.
+/// parts[first + cube] = Σ x² over the elements of a cube; without `square`, Σ x.
 #[cube(launch)]
 fn squares(
     x: &Array<f32>,
@@ -119,11 +119,12 @@ fn squares(
     }
 }
 
-/// Σ x_i² over all elements of all `parts`, as `[1]`.
+/// Computes Σ x_i² over all elements of all `parts`, as `[1]`.
 ///
 /// # Errors
 ///
-/// Returns `parts` if they are not f32 tensors of the runtime `R`.
+/// Returns `parts` if there are none, if there is no kernel for one of them on the runtime `R`, or with
+/// `RESIDUAL_ZOO_OPS=plain`.
 pub(crate) fn sum_of_squares<B: Backend, R: CubeRuntime>(
     parts: Vec<Tensor<B, 1>>,
 ) -> Result<Tensor<B, 1>, Vec<Tensor<B, 1>>> {

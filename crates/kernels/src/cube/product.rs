@@ -15,16 +15,17 @@ use crate::product::{Linear, Product, SMALL};
 /// Number of parts of a sum over many rows.
 const PARTS: usize = 256;
 
-/// xᵀ · y for `[rows, d_in]` and `[rows, d_out]`.
+/// Computes xᵀ · y for `[rows, d_in]` and `[rows, d_out]`.
 ///
-/// One product would give the sum over all rows to few cubes. Here, each part of the rows has a product.
+/// A single product would leave the sum over all rows to only a few cubes. Instead, each part of the rows has its own
+/// product, and the products are added.
 fn outer<R: CubeRuntime>(x: CubeTensor<R>, y: CubeTensor<R>) -> CubeTensor<R> {
     let [rows, d_in]: [usize; 2] = x.shape().dims();
     let d_out = y.shape()[1];
     let per_part = rows / PARTS;
     let whole = PARTS * per_part;
     let parts = |x: &CubeTensor<R>, d| {
-        // Burn 0.21 reshapes a column that is not contiguous to wrong strides.
+        // When Burn 0.21 reshapes a non-contiguous column, the strides are wrong.
         let x = into_contiguous(slice(x.clone(), &[0..whole, 0..d]));
         reshape(x, Shape::new([PARTS, per_part, d]))
     };

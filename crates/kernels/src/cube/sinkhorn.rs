@@ -1,4 +1,4 @@
-//! The normalisations of Sinkhorn and Knopp, a unit for each matrix.
+//! The normalisations of Sinkhorn and Knopp, with a unit for each matrix.
 
 use burn::tensor::TensorMetadata as _;
 use burn_cubecl::kernel::into_contiguous;
@@ -15,8 +15,8 @@ use crate::sinkhorn::Sinkhorn;
 const SIDE: usize = 4;
 const STEPS: usize = 64;
 
-/// Divides each line of `matrix` by its sum plus ε, and writes the factors from `at`. A line is a column in even steps,
-/// and a row in odd steps.
+/// Divides each line of `matrix` by its sum plus ε, and writes the factors from index `at` on. A line is a column in
+/// even steps, and a row in odd steps.
 #[cube]
 fn divide(
     matrix: &mut Array<f32>,
@@ -75,8 +75,8 @@ fn forward(
     }
 }
 
-/// dx = (dy − Σ dy · y) f along each line, from the last step to the first. y is the matrix after the step, and f is the
-/// factor of the line.
+/// dx = (dy − Σ dy · y) f along each line, from the last step to the first. y is the matrix after the step, and f is
+/// the factor of the line.
 #[cube(launch)]
 fn gradient(
     matrices: &Array<f32>,
@@ -134,7 +134,7 @@ fn gradient(
     }
 }
 
-/// Joins all axes.
+/// Flattens x to one axis.
 fn flat<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     let count = x.meta.num_elements();
     into_contiguous(reshape(x, [count].into()))

@@ -1,4 +1,4 @@
-//! Sums over rows in two stages: the first adds up parts of the rows, the second adds up the parts.
+//! Sums over rows in two stages: the first adds up the rows of each part, and the second adds up the sums of the parts.
 
 use burn::tensor::Shape;
 use burn_cubecl::CubeRuntime;
@@ -7,10 +7,10 @@ use cubecl::prelude::*;
 
 use super::{AXIS, empty, rows};
 
-/// Units of a cube, each of which adds up a column.
+/// Number of units of a cube. Each unit adds up one column.
 const COLUMNS: usize = 64;
 
-/// Number of rows of a part.
+/// Number of rows in a part, unless there would be more than [`AXIS`] parts.
 const ROWS: usize = 64;
 
 /// The first stage of a sum over `rows` rows of `width` columns.
@@ -18,7 +18,7 @@ const ROWS: usize = 64;
 pub(super) struct Parts {
     /// Number of parts.
     pub count: usize,
-    /// Number of rows of a part.
+    /// Number of rows in a part.
     pub rows: usize,
     /// Number of cubes that a row takes.
     across: usize,
@@ -34,7 +34,7 @@ impl Parts {
         }
     }
 
-    /// The grid of the first stage. Cubes along x take columns, and cubes along y take parts.
+    /// Makes the grid of the first stage. Cubes along x take columns, and cubes along y take parts.
     pub fn grid(self) -> (CubeCount, CubeDim) {
         let count = CubeCount::Static(self.across as u32, self.count as u32, 1);
         (count, CubeDim::new_1d(COLUMNS as u32))
@@ -62,7 +62,8 @@ fn parts_of_rows(x: &Tensor<f32>, parts: &mut Tensor<f32>, per_part: usize) {
     }
 }
 
-/// The second stage: sums[k] = Σ parts[k, p] over p, for parts `[kinds, count, width]`.
+/// The second stage: sums[k] = Σ parts[k, p] over p, for parts `[kinds, count, width]`. Each kind is a separate sum,
+/// such as dγ or dβ.
 #[cube(launch)]
 fn add_parts(parts: &Tensor<f32>, sums: &mut Tensor<f32>) {
     let column = ABSOLUTE_POS_X as usize;
@@ -97,7 +98,7 @@ pub(super) fn total<R: CubeRuntime>(parts: &CubeTensor<R>) -> Vec<CubeTensor<R>>
     (0..kinds).map(of).collect()
 }
 
-/// Σ x over all axes but the last: `[width]`.
+/// Computes Σ x over all axes but the last: `[width]`.
 pub(super) fn over_rows<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     let x = rows(x);
     let [count, width]: [usize; 2] = x.meta.shape().dims();

@@ -1,4 +1,4 @@
-//! Θ of TokenFormer, a cube for each row.
+//! TokenFormer's Θ, with a cube for each row.
 
 use burn::tensor::TensorMetadata as _;
 use burn_cubecl::kernel::into_contiguous;
@@ -13,19 +13,19 @@ use crate::Activation;
 use crate::op::Op;
 use crate::theta::{Form, Theta};
 
-/// φ(x). `N` is 1.
+/// Computes φ(x). `N` is 1.
 #[cube]
 fn phi<N: Size>(x: f32, #[comptime] activation: Activation) -> f32 {
     value::<N>(Vector::new(x), activation)[0]
 }
 
-/// φ'(x). `N` is 1.
+/// Computes φ'(x). `N` is 1.
 #[cube]
 fn phi_slope<N: Size>(x: f32, #[comptime] activation: Activation) -> f32 {
     slope::<N>(Vector::new(x), activation)[0]
 }
 
-/// Returns the norm of a row of scores, or of the activations of the scores.
+/// Returns the norm that the form of Θ takes: the norm of a row of scores, or of the activations of the scores.
 #[cube]
 fn norm<N: Size>(
     a: &Tensor<f32>,
@@ -90,7 +90,8 @@ fn forward<N: Size>(
     }
 }
 
-/// da, and the contribution of each row to dτ. As in the kernel for Flex, both use 1 / (norm + ε) and its derivative.
+/// Computes da, and the contribution of each row to dτ. As in the kernel for Flex, both use 1 / (norm + ε) and its
+/// derivative.
 #[cube(launch)]
 fn gradient<N: Size>(
     a: &Tensor<f32>,

@@ -1,4 +1,4 @@
-//! The directory of a comparison: the file that marks it, and the check of existing runs.
+//! The directory of a comparison: the file that marks the directory, and the check of its existing runs.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,10 +12,10 @@ use residual_zoo_train::{data_difference, differences};
 
 use crate::{Error, Options, REPORT};
 
-/// The file that marks the directory of a comparison, with the names of its models.
+/// The name of the file that marks the directory of a comparison. The file lists the names of the models.
 pub(super) const MARK: &str = "comparison.txt";
 
-/// The first line of the mark.
+/// The first line of this file.
 const FIRST_LINE: &str = "A comparison; `--force` replaces it. Its models:";
 
 /// Makes the directory of a comparison. With `force`, replaces an earlier comparison. Returns an error if the directory
@@ -50,7 +50,7 @@ pub(super) fn prepare<C: ModelConfig>(
     )?)
 }
 
-/// The names of the runs of the comparison in `directory`; none if there is no comparison.
+/// Returns the names of the runs of the comparison in `directory`; none if there is no comparison.
 ///
 /// # Errors
 ///
@@ -71,7 +71,7 @@ fn runs_in(directory: &Path) -> Result<Vec<String>, RunError> {
     let names: Vec<String> = names
         .collect::<Result<_, _>>()
         .map_err(|_| something_else())?;
-    // Partial files, left by a full disk or a killed process, are written again.
+    // Partial files, left by a full disk or a killed process, do not count, because they are written again.
     let is_file =
         |name: &str| fs::symlink_metadata(directory.join(name)).is_ok_and(|found| found.is_file());
     let is_partial = |name: &&String| {
@@ -121,7 +121,7 @@ fn check_same<C: ModelConfig>(
     let before = run_dir::read_config::<C>(run)?;
     let mut changes = differences(&before, config);
     changes.extend(data_difference(run, data.0, data.1)?);
-    // A finished run would continue with the learning rates of another schedule.
+    // With more steps, a finished run would continue with the learning rates of another schedule.
     let (from, to) = (before.train.steps, config.train.steps);
     if to > from {
         changes.push(format!("train.steps was {from}, now {to}"));

@@ -1,4 +1,4 @@
-//! The file of finished runs: JSON with a line for each run.
+//! The format of a results file: JSON with a line for each finished run.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -16,19 +16,19 @@ use super::{FinishedFile, FinishedRun, FinishedRuns, Key};
 use crate::Error;
 use crate::quantity::QUANTITIES;
 
-/// The version of the format. A file of another version is refused.
+/// The version of the format. A file with another version is refused.
 const FORMAT: u32 = 2;
 /// Maximum size of a file, in bytes.
 const MOST_BYTES: usize = 32 << 20;
-/// Maximum number of rows of a run that are written.
+/// Maximum number of rows that are written for a run.
 const MOST_ROWS: usize = 64;
-/// Maximum number of rows of a run that are read, and maximum number of quantities.
+/// Maximum number of rows that are read for a run, and maximum number of its quantities.
 const MOST_READ: usize = 1000;
 /// Maximum size of a text, in bytes.
 const MOST_TEXT: usize = 300;
-/// The largest number. Squares of larger numbers may be infinite.
+/// The largest number that a file may have. Squares of larger numbers may be infinite.
 const MOST: f64 = 1e100;
-/// The integers up to this one are exact in an `f64`.
+/// The number up to which all integers are exact in an `f64`.
 const MOST_EXACT: f64 = (1u64 << 53) as f64;
 
 /// The header of a file, which names the experiment.
@@ -72,18 +72,18 @@ impl Display for Host {
     }
 }
 
-/// A run.
+/// A line of the file: a finished run.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
-    /// The name of its directory in the pool.
+    /// The name of the run's directory in the pool.
     key: String,
-    /// The step at which its rung of a sweep ends.
+    /// The step at which the run's rung of a sweep ends (see [`Key`]); `None` if the run is trained to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<usize>,
     run: String,
     seed: u64,
-    /// The index of the machine.
+    /// The index of the machine in the file's list of hosts.
     host: usize,
     #[serde(default, skip_serializing_if = "Not::not")]
     point: bool,
@@ -107,12 +107,12 @@ struct Line {
     /// missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rows: Vec<Vec<Option<Number>>>,
-    /// The beginning of the BLAKE3 hash of the line without this field, and of its machine.
+    /// The beginning of the BLAKE3 hash of this line (without this field) and of its machine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     blake3: String,
 }
 
-/// Reads a map. Refuses a map with a duplicate key, because its value is ambiguous.
+/// Reads a map. Refuses a map with a duplicate key, because the value of the key is ambiguous.
 fn each_once<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, T>, D::Error> {
@@ -139,8 +139,8 @@ fn each_once<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer.deserialize_map(EachOnce(PhantomData))
 }
 
-/// A number with all of its digits, because a verdict can depend on the last one; `None` if it is not finite. Whole
-/// numbers are shorter as integers.
+/// Converts a number to JSON with all of its digits, because a verdict can depend on the last digit. Whole numbers
+/// become integers, which are shorter. Returns `None` if the number is not finite.
 fn number(value: f64) -> Option<Number> {
     match value.fract() == 0.0 && value.abs() <= MOST_EXACT {
         true => Some((value as i64).into()),
@@ -149,7 +149,7 @@ fn number(value: f64) -> Option<Number> {
 }
 
 /// Returns the rows to write: the rows with a loss that charts plot, and the last row. If there are more than
-/// [`MOST_ROWS`], returns rows at equal distances.
+/// [`MOST_ROWS`] of these, returns [`MOST_ROWS`] at equal distances. For a point of a sweep, returns only the last row.
 fn thinned(run: &FinishedRun, draws_train_loss: bool) -> Vec<&Row> {
     let Some((last, rest)) = run.rows.split_last() else {
         return Vec::new();
@@ -166,7 +166,7 @@ fn thinned(run: &FinishedRun, draws_train_loss: bool) -> Vec<&Row> {
     rows
 }
 
-/// The numbers of a row.
+/// Returns the numbers of a row, in the order of [`Line::rows`].
 fn numbers(row: &Row, draws_train_loss: bool) -> Vec<Option<Number>> {
     let total = |value: f64| number(value).or(Some(0.into()));
     let mut numbers = vec![
@@ -302,7 +302,7 @@ fn check_losses(
     let accuracy = |row: &Row| row.valid_accuracy;
     let all = |of: fn(&Row) -> Option<f64>| rows.iter().filter_map(of);
     let first = rows.first().filter(|row| row.step == 0 && !is_point);
-    // The rows of a point, and long lists of rows, are incomplete.
+    // The rows of a sweep point are incomplete, and so are long lists of rows.
     let are_all = !is_point && rows.len() < MOST_ROWS;
     let (lowest, highest) = (all(loss).reduce(f64::min), all(accuracy).reduce(f64::max));
     let is_same = |a: f64, b: f64| a == b;
@@ -349,7 +349,7 @@ fn finite(value: &Number) -> Result<f64, String> {
     found.ok_or_else(|| format!("with the number {value}"))
 }
 
-/// The row with these numbers.
+/// Returns the row with these numbers.
 fn row(numbers: &[Option<Number>]) -> Result<Row, String> {
     let found = numbers.iter().map(|value| value.as_ref().map(finite));
     let found: Vec<Option<f64>> = found.map(Option::transpose).collect::<Result<_, _>>()?;
@@ -386,8 +386,8 @@ fn row(numbers: &[Option<Number>]) -> Result<Row, String> {
 }
 
 impl FinishedRuns {
-    /// Writes the runs of the experiment `name` at a scale as JSON. `here` is the machine that trained the runs that
-    /// were not read from a file. `draws_train_loss` keeps the training losses of the rows.
+    /// Writes the runs of the experiment `name` at a scale as JSON. `here` is this machine, which trained all runs that
+    /// were not read from a file. With `draws_train_loss`, the rows keep their training losses.
     pub(crate) fn to_json(
         &self,
         (name, scale): (&str, &str),
@@ -510,7 +510,7 @@ impl FinishedFile {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file holds something else.
+    /// Returns an error if the path leads to anything else, such as another file or a dangling link.
     pub fn check_place(path: &Path, name: &str) -> Result<(), Error> {
         let unreadable = |error| Error::Finished {
             path: path.to_owned(),

@@ -11,7 +11,7 @@ use crate::quantity::is_cost;
 use crate::stats::Estimate;
 use crate::{Axis, Observation, Observed, Verdict};
 
-/// The observations of both runs, for each seed that both have.
+/// Returns the observations of both runs, for each seed that both have.
 pub(super) fn pairs<'a>(
     observations: &'a [Observation],
     run: &str,
@@ -30,27 +30,27 @@ pub(super) fn pairs<'a>(
     }
 }
 
-/// Whether the quantity follows from the config. Tokens and FLOPs do, unless a curriculum sets the length of sequences
-/// by the progress of training.
+/// Whether the quantity is the tokens or the FLOPs of training, and follows from the config. Both follow unless a
+/// curriculum sets the sequence length by the progress of training.
 pub(super) fn is_counted(observations: &[&Observation], quantity: &str) -> bool {
     let mut levels = observations.iter().filter_map(|found| found.get("level"));
     matches!(quantity, "tokens" | "flops") && levels.next().is_none()
 }
 
-/// Whether differences of the quantity are comparable with published ones.
+/// Whether differences of the quantity are comparable with published differences.
 fn compares_with_papers(quantity: &str) -> bool {
     matches!(quantity, "train_loss" | "valid_loss" | "valid_accuracy")
 }
 
 /// A quantity of two runs, seed by seed.
 struct Paired {
-    /// Each seed with the difference.
+    /// Each seed and its difference.
     differences: Vec<(Option<u64>, f64)>,
     /// The means of both runs.
     means: [f64; 2],
-    /// The published difference.
+    /// The published difference; `None` unless both runs have published values.
     reported: Option<f64>,
-    /// Whether the difference is independent of seeds.
+    /// Whether the difference is independent of the seed.
     is_exact: bool,
 }
 
@@ -89,11 +89,11 @@ struct Difference {
     /// The difference of each seed.
     differences: Vec<f64>,
     found: Estimate,
-    /// Whether the difference is independent of seeds.
+    /// Whether the difference is independent of the seed.
     is_exact: bool,
     /// The compared values and their difference.
     because: String,
-    /// The difference and its interval; `None` if it is exact or there is one seed.
+    /// The difference and its interval; `None` if the difference is exact or there is only one seed.
     margin: Option<String>,
 }
 
@@ -158,7 +158,7 @@ impl Difference {
         Ok(shown.beside(reported, &test.quantity, &of))
     }
 
-    /// Adds whether the interval contains the published difference, if the two are comparable.
+    /// Adds whether the interval contains the published difference, if the measured difference is comparable with it.
     fn beside(mut self, reported: Option<f64>, quantity: &str, of: &Observed) -> Self {
         if let Some(reported) = reported
             && compares_with_papers(quantity)
@@ -176,8 +176,8 @@ impl Difference {
         self
     }
 
-    /// Makes the result from the difference of each seed. Unless it is exact, adds the mean and its interval to
-    /// `because`.
+    /// Makes the result from the difference of each seed. Unless the differences are exact, adds their mean and its
+    /// interval to `because`.
     fn shown(
         differences: Vec<f64>,
         is_exact: bool,
@@ -210,14 +210,15 @@ impl Difference {
     }
 }
 
-/// A difference with its sign.
+/// Returns a difference with its sign.
 pub(super) fn signed(of: &Observed, difference: f64) -> String {
     let sign = if difference > 0.0 { "+" } else { "" };
     format!("{sign}{}", of.show_difference(difference))
 }
 
-/// Tests whether one run has more (`direction` 1) or less (−1) of a quantity than the other, or is behind by at most
-/// `within`. The test is of the mean over the seeds, or of the number of seeds.
+/// Tests whether one run has more (`direction` 1) or less (−1) of a quantity than the other. The run may also be worse
+/// by at most `within`. Tests the mean over the seeds or, with [`By::Seeds`], the number of seeds with the claimed
+/// sign.
 pub(super) fn compare(observations: &[Observation], test: &Compared, direction: f64) -> Found {
     let quantities = (&*test.quantity, &*test.quantity);
     let difference = match &test.beyond {
@@ -283,7 +284,7 @@ pub(super) fn close(observations: &[Observation], test: &Close) -> Found {
     })
 }
 
-/// The verdict of the sign test on `wins` wins in `count` seeds, and its p-value.
+/// Returns the verdict of the sign test on `wins` wins in `count` seeds, and its p-value.
 fn by_seeds(wins: usize, count: usize) -> (Verdict, f64) {
     let p = sign_test(wins, count);
     let verdict = match (p < 0.05, 2 * wins > count) {
@@ -294,7 +295,7 @@ fn by_seeds(wins: usize, count: usize) -> (Verdict, f64) {
     (verdict, p)
 }
 
-/// The two-sided p-value of `wins` wins in `count` trials with even odds (sign test).
+/// Returns the two-sided p-value of `wins` wins in `count` trials with even odds (sign test).
 fn sign_test(wins: usize, count: usize) -> f64 {
     let fewer = wins.min(count - wins);
     let Ok(even) = Binomial::new(0.5, count as u64) else {
@@ -303,17 +304,18 @@ fn sign_test(wins: usize, count: usize) -> f64 {
     (2.0 * even.cdf(fewer as u64)).min(1.0)
 }
 
-/// Tests whether a run reaches the final validation loss of the other with less of `axis`.
+/// Tests whether a run reaches the other run's final validation loss with less of `axis`.
 pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
     let Sooner { axis, run, than } = test;
     let pairs = pairs(observations, run, than)?;
     if *axis == Axis::Seconds {
-        // Runs that shared the cores have no seconds.
+        // Runs that shared the cores with other runs have no seconds.
         for (a, b) in &pairs {
             value(a, "seconds").and(value(b, "seconds"))?;
         }
     }
-    // The share of the other run's tokens, FLOPs or seconds that the run saves.
+    // The share of the other run's tokens, FLOPs or seconds that the run saves with each seed, and the number of seeds
+    // that never reach the loss.
     let (mut gains, mut never) = (Vec::new(), 0);
     for (a, b) in &pairs {
         let last = b.rows.last().zip(b.get("valid_loss"));
@@ -330,7 +332,7 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
         // A loss that is never reached gives no mean, so the seeds are counted.
         let sooner = gains.iter().filter(|gain| **gain > 0.0).count();
         let (verdict, p) = by_seeds(sooner, count);
-        // Never reaching the loss counts as the latest.
+        // A seed that never reaches the loss counts as the latest.
         gains.resize(count, f64::NEG_INFINITY);
         let median = Data::new(gains).median();
         let median = match median.is_finite() {

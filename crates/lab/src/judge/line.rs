@@ -12,10 +12,11 @@ use crate::quantity::is_cost;
 use crate::stats::{Estimate, Line, estimates};
 use crate::{Observation, Observed, Verdict};
 
-/// A quantity against another one, for each seed.
+/// Values of one quantity against values of another, for each seed.
 type Points = BTreeMap<Option<u64>, Vec<(f64, f64)>>;
 
-/// The points (x, y) of `line` in the order of x, for each seed that has all of them, and whether they are exact.
+/// Returns the points (x, y) of `line`, sorted by x, for each seed that has all points. Also returns whether the points
+/// are exact.
 fn points(
     observations: &[Observation],
     line: &str,
@@ -104,7 +105,7 @@ pub(super) fn below(observations: &[Observation], test: &Below) -> Found {
     let finding = Finding::sign(found, is_exact, because);
     Ok(match agree {
         true => finding,
-        // If points lie on both sides, their mean says nothing about the line.
+        // If points lie on both sides, their mean distance says nothing about the line.
         false => Finding {
             verdict: Verdict::Undecided,
             because: finding.because + "; the points are on both sides",
@@ -113,8 +114,8 @@ pub(super) fn below(observations: &[Observation], test: &Below) -> Found {
     })
 }
 
-/// The value at `x` of the line through `points`, interpolated linearly over the logarithm of x; `None` beyond its
-/// ends.
+/// Returns the value at `x` of the line through `points`, interpolated linearly over the logarithm of x; `None` beyond
+/// its ends.
 fn between(points: &[(f64, f64)], x: f64) -> Option<f64> {
     let around = |pair: &&[(f64, f64)]| pair[0].0 <= x && x <= pair[1].0;
     let pair = points.windows(2).find(around)?;
@@ -130,7 +131,8 @@ fn between(points: &[(f64, f64)], x: f64) -> Option<f64> {
 /// Tests whether `quantity` falls along `line` as `along` grows, by its slope and from each size to the next.
 pub(super) fn falls(observations: &[Observation], test: &Falls) -> Found {
     let (seeds, is_exact) = points(observations, &test.line, (&test.along, &test.quantity))?;
-    // The fall of the quantity per doubling, the number of steps from one size to the next, and how many lower it.
+    // The fall per doubling, the number of steps from one size to the next, and the number of these steps that lower
+    // the quantity.
     let (mut slopes, mut steps, mut down) = (Vec::new(), 0, 0);
     for points in seeds.values() {
         steps += points.len().saturating_sub(1);
@@ -174,7 +176,7 @@ pub(super) fn falls(observations: &[Observation], test: &Falls) -> Found {
     })
 }
 
-/// The first two neighbouring sizes between which the mean over the seeds rises.
+/// Returns the first two neighbouring sizes between which the mean over the seeds rises.
 fn first_rise(seeds: &Points) -> Option<(f64, f64)> {
     let sizes = seeds.values().next()?.len();
     let mean = |i: usize, of: fn(&(f64, f64)) -> f64| {
@@ -188,7 +190,8 @@ fn first_rise(seeds: &Points) -> Option<(f64, f64)> {
 
 /// Tests whether `quantity` is a power of `along` whose exponent lies between `low` and `high`.
 pub(super) fn exponent(observations: &[Observation], test: &Exponent) -> Found {
-    // The fit uses means over the seeds. A bend of the line is in every seed, so more seeds do not average it out.
+    // The fit uses means over the seeds. A bend of the line is common to all seeds, so more seeds do not average it
+    // out.
     let of_line = observations.iter().filter(|found| found.line == test.line);
     let seeds: BTreeSet<Option<u64>> = of_line.clone().map(|found| found.seed).collect();
     let is_single = seeds.len() == 1 && !seeds.contains(&None) && !is_cost(&test.quantity);

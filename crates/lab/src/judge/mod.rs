@@ -22,14 +22,14 @@ pub struct Planned<'a> {
     pub name: &'a str,
     /// The line of the run.
     pub line: &'a str,
-    /// The number of seeds for which the run is trained.
+    /// The number of seeds with which the run is trained.
     pub seeds: usize,
 }
 
 impl<C: ModelConfig> Experiment<C> {
-    /// Judges all claims on the observations, and corrects their p-values for the number of claims. Claims of an
-    /// experiment whose runs are too short to judge are set aside. `planned` holds all runs, including runs that
-    /// were left out.
+    /// Judges all claims on the observations, and corrects their p-values for the number of claims. If the runs are too
+    /// short for verdicts, claims that are not about costs are marked as not tested. `planned` holds all runs,
+    /// including omitted runs.
     pub fn verdicts(
         &self,
         planned: &[PlannedRun<C>],
@@ -66,8 +66,8 @@ impl<C: ModelConfig> Experiment<C> {
 impl Claim {
     /// Tests the claim on the observations.
     ///
-    /// A claim is not tested if a seed of one of its runs is missing. A seed that failed or diverged may be the
-    /// decisive one. A claim about the cost of models needs one seed of each run.
+    /// A claim is not tested if a seed of one of its runs is missing, because a seed that failed or diverged may be
+    /// decisive. A claim about the cost of models needs only one seed of each run.
     pub fn judge(&self, observations: &[Observation], planned: &[Planned]) -> Judgement {
         let (names, lines) = (self.test.names().0, self.test.lines());
         let is_named = |run: &&Planned| match lines.is_empty() {
@@ -116,7 +116,7 @@ impl Claim {
     }
 }
 
-/// One observation of each run, without a seed.
+/// Returns the first observation of each run, without its seed.
 fn of_no_seed(observations: &[Observation]) -> Vec<Observation> {
     let mut kept: Vec<Observation> = Vec::new();
     for found in observations {
@@ -178,7 +178,7 @@ impl Finding {
         }
     }
 
-    /// Judges by the estimate whether a quantity is positive.
+    /// Judges whether a quantity is positive, given its estimate.
     fn sign(found: Estimate, is_exact: bool, because: String) -> Self {
         Self {
             p: found.p(0.0).filter(|_| !is_exact),
@@ -192,7 +192,7 @@ type Found = Result<Finding, String>;
 
 const ONE_SEED: &str = "one seed cannot tell a difference from chance";
 
-/// The observations of a run, or an error if it has none.
+/// Returns the observations of a run, or an error if it has none.
 fn of_run<'a>(observations: &'a [Observation], run: &str) -> Result<Vec<&'a Observation>, String> {
     let of_run = observations.iter().filter(|found| found.run == run);
     let found: Vec<_> = of_run.collect();
@@ -223,7 +223,7 @@ fn values(observations: &[Observation], quantity: &str, run: &str) -> Result<Vec
     }
 }
 
-/// Says that a quantity was not measured in a run with these `seeds`, and what to do about it if it is a time.
+/// Says that a quantity was not measured in a run with these `seeds`, and what to do if the quantity is a time.
 fn not_measured(run: &str, quantity: &str, seeds: &str) -> String {
     let remedy = match TIMES.contains(&quantity) {
         true => {
@@ -246,7 +246,7 @@ fn is_exact(observations: &[&Observation]) -> bool {
     observations.iter().all(|found| found.seed.is_none())
 }
 
-/// The verdict on a quantity that should be positive.
+/// Returns the verdict on a quantity that should be positive.
 fn sign(found: Estimate, is_exact: bool) -> Verdict {
     match found.count {
         _ if is_exact => Verdict::of(found.mean > 0.0),

@@ -38,11 +38,11 @@ struct Cost<'a> {
     lines: [&'a str; 2],
     /// The best value on each line over all seeds, and whether it is the first or the last value.
     best: [(f64, bool); 2],
-    /// The cost for each seed at the best values of the other seeds.
+    /// The cost for each seed, at the best values according to the other seeds.
     of_seed: BTreeMap<Option<u64>, f64>,
 }
 
-/// The quantity by the value along a line, then by seed. Keys are the bits of positive numbers, which sort like the
+/// The quantity, by the value along a line and then by seed. Keys are the bits of positive numbers, which sort like the
 /// numbers.
 type ByValue = BTreeMap<u64, BTreeMap<Option<u64>, f64>>;
 
@@ -77,7 +77,7 @@ impl<'a> Cost<'a> {
         })
     }
 
-    /// Describes a cost such as `from width 32 to width 128: best learning rate 0.01 and 0.02 (an edge), cost 0.0123`.
+    /// Describes the cost as `from width 32 to width 128: best learning rate 0.01 and 0.02 (an edge), cost 0.0123`.
     fn shown(&self, test: &Transfers, of: &Observed) -> String {
         let [from, to] = self.lines;
         let [tuned, own] = self.best.map(|(value, is_edge)| {
@@ -113,7 +113,7 @@ fn has_others(from: &ByValue, to: &ByValue) -> bool {
     values.all(|of_seeds| of_seeds.len() > 1)
 }
 
-/// The value with the lowest mean over the seeds except `without`.
+/// Returns the value with the lowest mean over the seeds except `without`.
 fn best(line: &ByValue, without: Option<Option<u64>>, name: &str) -> Result<u64, String> {
     let mean = |of_seeds: &BTreeMap<Option<u64>, f64>| {
         let others = of_seeds.iter().filter(|(seed, _)| Some(**seed) != without);

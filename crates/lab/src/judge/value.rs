@@ -10,7 +10,7 @@ use crate::claims::{Is, Ratio};
 use crate::quantity::is_cost;
 use crate::{Observation, Observed, Verdict};
 
-/// Tests whether every seed is in the range `asked`, one end of which may be infinite.
+/// Tests whether the value of every seed is in the range `asked`, one end of which may be infinite.
 pub(super) fn bound(
     observations: &[Observation],
     quantity: &str,
@@ -121,7 +121,7 @@ pub(super) fn is(observations: &[Observation], test: &Is) -> Found {
     })
 }
 
-/// Whether a run has only one seed and the quantity depends on it.
+/// Whether the quantity depends on the seed, although the run has only one.
 fn is_single(observations: &[Observation], quantity: &str, run: &str) -> Result<bool, String> {
     let found = of_run(observations, run)?;
     Ok(

@@ -1,4 +1,4 @@
-//! Costs of models by the formulas of papers, as published and as counted.
+//! Model costs by the formulas of papers, as published and as counted here.
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_recurrent::formulas::{recurrent_operations, regular_operations};
@@ -18,11 +18,11 @@ pub(super) const RMT: &[&str] = &[
     "training FLOPs counted",
 ];
 
-/// The cost of an RMT and of a transformer by the size of the residual stream (Mak & Flanigan, Figure 1, Table 7).
+/// Returns the cost of an RMT or a transformer with a given size of the residual stream (Mak & Flanigan, Figure 1 and
+/// Table 7).
 ///
-/// All dimensions but the size of the stream are the dimensions of GPT2-medium (footnote 4). The size of the stream is
-/// D of a transformer, or D_k D_v of an RMT. FLOPs are given per token of the forward pass and, for a run with
-/// `tokens`, also for training.
+/// All other dimensions are GPT2-medium's (footnote 4). The size of the stream is D for a transformer, and D_k D_v for
+/// an RMT. FLOPs are given per token for the forward pass and, for a run with `tokens`, also for the whole training.
 pub(super) fn rmt<C>(run: &PlannedRun<C>, setting: &Setting) -> Result<Quantities, Error> {
     let (n_layer, d_ff, heads, d_head, context) = (24, 4096, 16, 64, 512);
     let (vocab_size, stream) = (setting.vocab_size, run.size("stream size")?);
@@ -81,8 +81,8 @@ pub(super) const TOKENFORMER: &[&str] = &[
     "token-token FLOPs",
 ];
 
-/// Exact FLOPs of a TokenFormer and a transformer by the length of the text. They count the forward pass on `text
-/// length` tokens, without embedding and unembedding (Wang et al., Table 3, Figure 5).
+/// Returns the parameters and the FLOPs of a TokenFormer or a transformer, without embedding and unembedding (Wang et
+/// al., Table 3, Figure 5). FLOPs are given for the forward pass on a sequence of `text length` tokens.
 pub(super) fn tokenformer<C>(run: &PlannedRun<C>) -> Result<Quantities, Error> {
     let (n_layer, width) = (run.size("layers")?, run.size("width")?);
     let time = run.size("text length")?;
@@ -112,8 +112,8 @@ pub(super) fn tokenformer<C>(run: &PlannedRun<C>) -> Result<Quantities, Error> {
 
 pub(super) const RECURRENT: &[&str] = &["operations", "FLOPs of a sequence"];
 
-/// Estimated operations (Kausik, section 5.1) and counted FLOPs of the recurrent transformer and of an ordinary one, by
-/// the length of the sequence.
+/// Returns the estimated operations of a recurrent or an ordinary transformer on one sequence (Kausik, section 5.1).
+/// For a run with a model, also returns the counted FLOPs.
 pub(super) fn recurrent<C: ModelConfig>(
     run: &PlannedRun<C>,
     setting: &Setting,

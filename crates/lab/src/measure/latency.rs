@@ -13,8 +13,8 @@ use residual_zoo_drive::{Use, check_size};
 
 pub(super) const NAMES: &[&str] = &["prefill ms", "decode ms"];
 
-/// Times a model with newly drawn weights on one sequence: a prompt of half the context, then at most [`MOST_TOKENS`]
-/// tokens, one by one.
+/// Times a model with newly initialised weights on one sequence: a prompt of half the context, then at most
+/// [`MOST_TOKENS`] tokens, one by one.
 pub(super) fn measure<C: ModelConfig>(
     run: &PlannedRun<C>,
     setting: &Setting,
@@ -79,7 +79,7 @@ fn measure_on<B: Backend, C: ModelConfig>(
     }
     let tokens = (context - prompt).clamp(1, MOST_TOKENS);
     let decode: Vec<f64> = (0..tokens).map(|_| time(1, &mut cache)).collect();
-    // The fastest time, because other work on the machine can only add time.
+    // The fastest time counts, because other work on the machine can only add time.
     let fastest = |times: Vec<f64>| times.into_iter().fold(f64::INFINITY, f64::min);
     Ok([fastest(prefill), fastest(decode)])
 }

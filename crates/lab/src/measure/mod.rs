@@ -1,4 +1,4 @@
-//! Measurements that belong to one experiment each, without training.
+//! Measurements without training, each of which belongs to one experiment.
 
 mod formulas;
 mod latency;
@@ -31,7 +31,7 @@ pub struct Setting<'a> {
 }
 
 impl Measure {
-    /// The names of the quantities.
+    /// Returns the names of the quantities.
     pub fn names(self) -> &'static [&'static str] {
         match self {
             Self::RmtResources => formulas::RMT,
@@ -43,7 +43,7 @@ impl Measure {
         }
     }
 
-    /// Whether the measurement draws random numbers or measures times, and so is repeated for every seed.
+    /// Whether the measurement is repeated for every seed, because it draws random numbers or measures times.
     pub fn is_random(self) -> bool {
         matches!(self, Self::RmtVariance | Self::ScalingLaw | Self::Latency)
     }
@@ -57,7 +57,8 @@ impl Measure {
     ///
     /// # Errors
     ///
-    /// Returns an error if the run lacks a value, or if the data cannot be opened or the backend cannot be used.
+    /// Returns an error if the run lacks a value or a model that the measurement needs, or if the model does not fit
+    /// into memory. Also returns an error if the data cannot be opened or the backend cannot be used.
     pub fn of<C: ModelConfig>(
         self,
         run: &PlannedRun<C>,

@@ -1,5 +1,5 @@
-//! The change in variance caused by storage and retrieval: the expressions of Table 1 against measured activations and
-//! gradients (Mak & Flanigan, Tables 1 and 2).
+//! Measures the change in variance caused by storage and retrieval. Compares the expressions of Table 1 with measured
+//! activations and gradients (Mak & Flanigan, Tables 1 and 2).
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Tensor};
@@ -39,16 +39,16 @@ pub(super) fn measure<C>(run: &PlannedRun<C>, setting: &Setting) -> Result<Quant
 /// A row of Table 1.
 #[derive(Clone, Copy)]
 enum Operation {
-    /// X_out = Σ_h w^(h) ⊗ x_in, of R data vectors of D_v numbers.
+    /// X_out = Σ_h w^(h) ⊗ x_in, with R data vectors of D_v numbers.
     Store,
-    /// x_out = w ·₁ X_in, of a matrix with D_v columns.
+    /// x_out = w ·₁ X_in, with a matrix X_in of D_v columns.
     Retrieve,
     /// x_out = W x_in.
     Linear,
 }
 
-/// σ²_{x_out} / σ²_{x_in} and σ²_{g_in} / σ²_{g_out} of an operation, as means over `DRAWS` draws of its weights. The
-/// weights have Xavier's variance; x_in and g_out are drawn from N(0, 1).
+/// σ²_{x_out} / σ²_{x_in} and, for the gradients g, σ²_{g_in} / σ²_{g_out} of an operation, as means over `DRAWS` draws
+/// of its weights. The weights have the variance of Xavier initialisation; x_in and g_out are drawn from N(0, 1).
 struct Ratios {
     operation: Operation,
     /// D_v, or 1 for a linear map.
@@ -90,7 +90,7 @@ impl OnBackend for Ratios {
     }
 }
 
-/// The variance of numbers whose mean is zero.
+/// Returns the variance of numbers whose mean is zero.
 fn mean_square<B: Backend>(x: Tensor<B, 3>) -> f64 {
     let mean: Option<f64> = (x.clone() * x).mean().into_data().iter().next();
     mean.unwrap_or(f64::NAN)

@@ -1,5 +1,5 @@
-//! Lemma 1 of the recurrent transformer paper: exponents of the number of unique sequences from fitted scaling laws,
-//! and the number of unique sequences of growing corpora.
+//! Lemma 1 of the recurrent transformer paper, about the number of unique sequences in a corpus. Computes the exponents
+//! of this number from fitted scaling laws, and counts the unique sequences in growing corpora.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -14,7 +14,8 @@ use residual_zoo_drive::open_corpus;
 pub(super) const NAMES: &[&str] = &["least exponent", "largest exponent", "unique sequences"];
 
 pub(super) fn measure<C>(run: &PlannedRun<C>, setting: &Setting) -> Result<Quantities, Error> {
-    // Between Ω[D^(1-2β)] and O[D^(1-β)].
+    // In a corpus of D tokens, the number of unique sequences is between Ω[D^(1-2β)] and O[D^(1-β)], where β is the
+    // exponent with which the loss falls with data.
     if let Some(&beta) = run.values.get("β") {
         return Ok(quantities(NAMES, [1.0 - 2.0 * beta, 1.0 - beta]));
     }
@@ -24,8 +25,8 @@ pub(super) fn measure<C>(run: &PlannedRun<C>, setting: &Setting) -> Result<Quant
     Ok(quantities(&NAMES[2..], [unique as f64]))
 }
 
-/// Takes `tokens` tokens of the data. Each seed takes a different piece of a text, or a different draw of the synthetic
-/// language.
+/// Returns `tokens` tokens of the data. Each seed takes a different piece of a text, or a different draw of the
+/// synthetic language.
 fn corpus(setting: &Setting, tokens: usize) -> Result<Vec<u32>, Error> {
     let data = match &setting.data.source {
         Source::Synthetic(_) => DataConfig {
@@ -51,7 +52,7 @@ fn corpus(setting: &Setting, tokens: usize) -> Result<Vec<u32>, Error> {
     Ok(read)
 }
 
-/// The number of different sequences of at most `longest` tokens in `corpus`.
+/// Returns the number of different sequences of at most `longest` tokens in `corpus`.
 ///
 /// Each suffix of the corpus has min(longest, its length) prefixes of at most `longest` tokens. In sorted order, the
 /// prefixes that a suffix shares with its predecessor are not new.
@@ -63,7 +64,7 @@ fn unique_sequences(corpus: &[u32], longest: usize) -> usize {
     suffixes.iter().zip(shared).map(new).sum()
 }
 
-/// The starts of all suffixes of `corpus`, sorted by suffix.
+/// Returns the start indices of all suffixes of `corpus`, sorted by suffix.
 fn sorted_suffixes(corpus: &[u32]) -> Vec<usize> {
     // As big-endian bytes, suffixes sort like the tokens.
     let bytes: Vec<u8> = corpus.iter().flat_map(|id| id.to_be_bytes()).collect();
@@ -73,8 +74,8 @@ fn sorted_suffixes(corpus: &[u32]) -> Vec<usize> {
     of_tokens.map(|start| start / 4).collect()
 }
 
-/// Number of tokens that each suffix shares with its predecessor in sorted order; 0 for the first one (Kasai et al.,
-/// "Linear-time longest-common-prefix computation in suffix arrays", 2001).
+/// Returns the number of tokens that each suffix shares with its predecessor in sorted order; 0 for the first one
+/// (Kasai et al., "Linear-time longest-common-prefix computation in suffix arrays", 2001).
 fn shared_with_the_one_before(corpus: &[u32], suffixes: &[usize]) -> Vec<usize> {
     let mut rank = vec![0; corpus.len()];
     for (i, &start) in suffixes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The files of results: a report, JSON, CSV and Markdown with its pictures.
+//! Writes results to files: a report, JSON, CSV, and Markdown with its pictures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,16 +8,17 @@ use residual_zoo_report::{Section, csv, markdown};
 use residual_zoo_runs::{Error as RunError, disk};
 
 use super::{REPORT, Results};
+use crate::Error;
 use crate::charts::RunRow;
-use crate::finished::Host;
+use crate::finished::{FinishedFile, FinishedRuns, Host};
 use crate::sweep::Value;
 use crate::tune::Tuning;
 
 impl Results {
-    /// Returns a CSV with a line for every observation. A line has the values of a sweep, the directory of the run, and
-    /// all quantities, in seconds, bytes and shares. After these lines, every run with seeds has a line with its means,
-    /// marked `mean` in the column of the seed. With two or more seeds, there are also lines with the `deviation`: the
-    /// standard deviation, with n − 1. If only some seeds of a run have a quantity, both are empty.
+    /// Returns a CSV with a line for every observation. A line has the swept values, the directory of the run, and all
+    /// quantities, in seconds, bytes and shares. After these lines, every run with seeds has a line with its means,
+    /// marked `mean` in the seed column. A run with two or more seeds also has a line with the standard deviations
+    /// (with n − 1), marked `deviation`. If only some seeds of a run have a quantity, its mean and deviation are empty.
     pub fn to_csv(&self) -> String {
         let all = self.observations.iter();
         let quantities: BTreeSet<&str> = all
@@ -78,7 +79,8 @@ impl Results {
         csv(&head, lines)
     }
 
-    /// Returns the tables as Markdown, with links to the charts as pictures whose names start with `prefix`.
+    /// Returns the report as Markdown, with links to pictures of the charts. The names of the pictures start with
+    /// `prefix`.
     pub fn to_markdown(&self, prefix: &str) -> String {
         let mut parts = vec![
             format!("# {}", markdown::text(&self.title)),
@@ -149,8 +151,8 @@ impl Results {
         Ok(())
     }
 
-    /// Writes the finished runs to `path`, so that other machines need not train them again. Writes nothing if there
-    /// are none.
+    /// Writes the finished runs to `path`, so that other machines need not train them again. Writes nothing if no run
+    /// is finished.
     ///
     /// # Errors
     ///
@@ -159,6 +161,33 @@ impl Results {
         if self.finished.is_empty() {
             return Ok(());
         }
+        self.write_runs(&self.finished, path)
+    }
+
+    /// Adds the finished runs to the results file at `path`, and creates its directory if needed. Returns false if no
+    /// run is finished.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if an existing file holds anything but runs of this experiment and scale, or if the file cannot
+    /// be written.
+    pub fn add_finished(&self, path: &Path) -> Result<bool, Error> {
+        if self.finished.is_empty() {
+            return Ok(false);
+        }
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
+        }
+        let mut all = self.finished.clone();
+        if path.exists() {
+            let earlier = FinishedFile::read(path, &self.origin.name, &self.origin.scale)?;
+            all.extend(earlier.into_runs());
+        }
+        self.write_runs(&all, path)?;
+        Ok(true)
+    }
+
+    fn write_runs(&self, runs: &FinishedRuns, path: &Path) -> Result<(), RunError> {
         let origin = &self.origin;
         let here = Host {
             backend: origin.backend.clone(),
@@ -168,7 +197,7 @@ impl Results {
         let mut charts = self.charts.iter();
         let draws_train_loss = charts.any(|chart| chart.curves && chart.y == "train_loss");
         let of = (&*origin.name, &*origin.scale);
-        let text = self.finished.to_json(of, &here, draws_train_loss);
+        let text = runs.to_json(of, &here, draws_train_loss);
         disk::replace_shared(path, text.as_bytes())
     }
 }

@@ -1,4 +1,4 @@
-//! RON text as a tree. Only the parts that change are opened.
+//! RON text as a tree. Only the parts that change are opened, that is, parsed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,7 +63,7 @@ impl<'a> Value<'a> {
         self
     }
 
-    /// The fields.
+    /// Returns the fields.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A slice of the file inside the value.
+    /// Returns a slice of the file inside the value.
     fn start(&self) -> &'a str {
         match self {
             Self::Text(text) | Self::Renamed(_, text) => text,
@@ -98,7 +98,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Puts the fields of `other` into the value if both have fields that fit; otherwise returns `other`.
+    /// Merges the fields of `other` into the value if both have fields, and the same name or only one name. Otherwise
+    /// returns `other`.
     fn with(mut self, mut other: Self) -> Self {
         match (self.open(), other.open()) {
             (Self::Fields(own), Self::Fields(other))
@@ -110,7 +111,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Replaces old values inside the value by new ones.
+    /// Replaces old names of runs inside the value with new names.
     pub(super) fn replace(&mut self, new: &BTreeMap<&'a str, &'a str>) {
         match self.open() {
             Self::Text(text) => {
@@ -173,7 +174,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// The layers of a composition.
+    /// Returns the layers of a composition.
     pub(super) fn layers(&mut self) -> &mut [Value<'a>] {
         match self.get_mut("layers").map(Value::open) {
             Some(Value::List(layers)) => layers,
@@ -197,7 +198,7 @@ impl<'a> Fields<'a> {
         found.map(|(_, value)| value)
     }
 
-    /// The text of a field that was not opened.
+    /// Returns the text of a field that was not opened.
     pub(super) fn text(&self, name: &str) -> Option<&'a str> {
         match self.get(name)? {
             Value::Text(text) => Some(text),
@@ -210,9 +211,9 @@ impl<'a> Fields<'a> {
         Some(self.entries.remove(at).1)
     }
 
-    /// Puts the fields of `other` into these fields. A value that has fields in both is merged field by field; any
-    /// other is replaced. If only `self` is a composition and `other` has no name, the fields of `other` go into every
-    /// layer, except for the fields of the composition itself.
+    /// Merges the fields of `other` into these fields. A value that has fields in both is merged field by field; any
+    /// other value is replaced. If `self` is a composition and `other` has no name, the fields of `other` go into every
+    /// layer, except for the composition's own fields.
     pub(super) fn with(mut self, mut other: Self) -> Self {
         if self.name == COMPOSITION.0 && other.name.is_empty() {
             let (own, inner) = std::mem::take(&mut other.entries)

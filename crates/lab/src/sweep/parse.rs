@@ -1,4 +1,4 @@
-//! Sweeps on the command line.
+//! Parses sweeps on the command line.
 
 use std::str::FromStr;
 

@@ -207,7 +207,7 @@ fn a_best_value_at_an_end_of_its_range_is_an_edge() {
     assert_eq!(edge("a=1,2,4", 2.0), None);
     assert_eq!(edge("a=1..16:log:5", 16.0), Some("upper"));
     assert_eq!(edge("a=7", 7.0), None);
-    // Draws hardly ever meet the ends of their range.
+    // Random draws hardly ever reach the ends of their range, so its first and last tenths count as edges.
     assert_eq!(edge("a=1..1024:log-uniform:5", 1.9), Some("lower"));
     assert_eq!(edge("a=1..1024:log-uniform:5", 2.1), None);
     assert_eq!(edge("a=1..1024:log-uniform:5", 600.0), Some("upper"));

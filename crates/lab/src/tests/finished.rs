@@ -37,7 +37,7 @@ fn summary(rows: Vec<Row>) -> Summary {
 
 const KEY: &str = "GPT-2-a";
 
-/// The file of a run with these rows, and the quantities of the run.
+/// Makes the text of a results file with one run that has these rows. Also returns the quantities of the run.
 fn file(rows: Vec<Row>, draws_train_loss: bool) -> (String, BTreeMap<String, f64>) {
     let summary = summary(rows);
     let (mut quantities, _) = of_summary(&summary, None);
@@ -56,7 +56,7 @@ fn file(rows: Vec<Row>, draws_train_loss: bool) -> (String, BTreeMap<String, f64
     (text, quantities)
 }
 
-/// The rows and the quantities of the run in a file.
+/// Returns the rows and the quantities of the run in a file.
 fn read(text: &[u8]) -> Result<(Vec<Row>, BTreeMap<String, f64>), Error> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("name.json");
@@ -114,7 +114,7 @@ fn a_file_with_any_other_byte_is_an_error_or_has_finite_numbers() {
     let (text, _) = file(rows, true);
     let mut read_anyway = 0;
     for at in 0..text.len() {
-        // Two of these bytes, different ones for each position.
+        // Tries two of these bytes, which depend on the position.
         let others = [b'9', b'-', b'e', b'"', b'[', b'}', b',', 0x1b, 0xff];
         for byte in [others[at % 9], others[at * 2 % 9]] {
             let mut bytes = text.clone().into_bytes();

@@ -14,7 +14,7 @@ fn judge_along(test: Test, observations: &[Observation], planned: &[Planned]) ->
     (found.verdict, found.because)
 }
 
-/// The threshold of a claim for the value of its run.
+/// Returns the margin of a claim for the value of its run.
 fn margin(test: Test, observations: &[Observation]) -> Option<String> {
     claim(test).judge(observations, &[]).margin
 }
@@ -40,7 +40,7 @@ fn lower(run: &str, than: &str) -> Test {
     })
 }
 
-/// A run whose validation loss starts at 4 and falls by `step` every 100 tokens.
+/// Makes a run whose validation loss starts at 4 and falls by `step` every 100 tokens.
 fn curve(run: &str, seed: u64, step: f64) -> Observation {
     let row = |i: u64| Row {
         step: i as usize,

@@ -259,7 +259,7 @@ fn an_experiment_that_does_not_parse_says_where() {
     assert!(error.starts_with("experiment.ron:4:"), "{error}");
 }
 
-/// Observations of `run` with these values of `quantity`, one per seed, counted from 1.
+/// Makes observations of `run` with these values of `quantity`, one per seed, counted from 1.
 fn seeds(run: &str, quantity: &str, values: &[f64]) -> Vec<Observation> {
     let observe = |(seed, value): (u64, &f64)| Observation {
         run: run.into(),

@@ -49,7 +49,7 @@ fn totals_count_the_run_before() {
     let (quantities, rows) = of_summary(&second, Some(&before));
     assert_eq!((quantities["tokens"], quantities["seconds"]), (150.0, 15.0));
     assert_eq!(rows[0].tokens, 100);
-    // The time of a step is not reproducible.
+    // The step time does not include the run before.
     assert_eq!(quantities["step_time"], 1.0);
 }
 

@@ -14,7 +14,7 @@ pub(super) fn results(missing: &[&str]) -> Results {
     results_of(&experiment(), missing)
 }
 
-/// A missing run, from `run, seed 1: why` or `run: why`.
+/// Makes a missing run, from `run, seed 1: why` or `run: why`.
 fn missing_run(text: &str) -> Missing {
     let (run, why) = text.split_once(": ").unwrap();
     let (run, seed) = match run.split_once(", seed ") {
@@ -33,7 +33,7 @@ fn results_of(experiment: &Gpt2Experiment, missing: &[&str]) -> Results {
     results_with(experiment, missing, |_| ())
 }
 
-/// Results of observations after `change` has modified them.
+/// Makes results from observations after `change` has modified them.
 fn results_with(
     experiment: &Gpt2Experiment,
     missing: &[&str],
@@ -203,7 +203,7 @@ fn a_claim_without_a_verdict_has_no_threshold_in_the_table() {
     assert!(notes(&not_tested).is_empty());
 }
 
-/// A loss per character is not comparable with a loss per part of a word.
+/// A loss per character is not comparable with a loss per subword.
 #[test]
 fn reported_losses_are_compared_where_tokens_are_the_same() {
     let because = |same_tokens: &str| {
@@ -322,7 +322,7 @@ fn a_chart_of_a_line_has_its_fit_and_its_range() {
     assert!(svg.contains("wide, fitted"));
 }
 
-/// Size 0 has no logarithm; the chart says which points it leaves out.
+/// Size 0 has no logarithm; the chart says which points it omits.
 #[test]
 fn a_chart_says_why_it_has_no_fit_and_what_it_cannot_show() {
     let text = EXPERIMENT.replace("fit: true,", "fit: true, log_x: true,");

@@ -39,7 +39,7 @@ fn at(text: &str, scale: Option<&str>) -> Result<Gpt2Experiment, Error> {
     file.at(scale)?.parse()
 }
 
-/// The same file without scales.
+/// Makes the same file without scales.
 fn plain(fields: &str) -> Gpt2Experiment {
     let text = format!("(title: \"A question\", columns: [\"valid_loss\"], {fields})");
     at(&text, None).unwrap()
@@ -61,7 +61,7 @@ fn a_scale_changes_only_what_it_names() {
           test: Lower(quantity: "valid_loss", run: "later", than: "base, 1 layer"))]"#,
     );
     assert_eq!(at(FILE, Some("small")).unwrap(), small);
-    // Without a name, the first scale.
+    // Without a name, the first scale is used.
     assert_eq!(at(FILE, None).unwrap(), small);
     let large = plain(
         r#"seeds: [1, 2], train: (steps: 10, warmup: 2),
@@ -76,7 +76,7 @@ fn a_scale_changes_only_what_it_names() {
     assert_eq!(at(FILE, Some("large")).unwrap(), large);
 }
 
-/// The error of the file after `from` is replaced by `to`, and the number of the changed line.
+/// Returns the error of the file after `from` is replaced by `to`, and the number of the changed line.
 fn error(from: &str, to: &str, scale: &str) -> (String, usize) {
     let (before, _) = FILE.split_once(from).unwrap();
     let text = FILE.replacen(from, to, 1);
@@ -124,7 +124,7 @@ fn errors_have_the_place_in_the_file() {
         ("[\"valid_loss\"],", "[\"valid_loss\",", "small", ""),
     ] {
         let (error, line) = error(from, to, scale);
-        // A bracket that is not closed is noticed later.
+        // An unclosed bracket is noticed in a later line.
         let is_there = says.is_empty() || error.starts_with(&format!("file.ron:{line}:"));
         assert!(is_there && error.contains(says), "{line} {says}: {error}");
     }
@@ -224,7 +224,7 @@ fn a_missing_or_unknown_field_is_told_where_its_value_is() {
                 is_there && unknown.contains("fild"),
                 "{scale:?} {i} {field}: {unknown}"
             );
-            // Only values on a single line are left out.
+            // Only values on a single line are removed.
             if let Some(error) = error("").filter(|_| line.ends_with(',')) {
                 let end = lines[i..]
                     .iter()
@@ -289,4 +289,18 @@ fn no_scale_has_the_name_of_another_kind_of_report() {
         let says = format!("file.ron:5:5: `{taken}` cannot be the name of a scale");
         assert!(error.to_string().starts_with(&says), "{error}");
     }
+}
+
+#[test]
+fn a_scale_with_steps_and_a_file_with_tokens_have_two_lengths() {
+    let both = FILE.replace("train: (steps: 10,", "train: (tokens: 1e5,");
+    // The large scale has only the tokens.
+    at(&both, Some("large")).unwrap();
+    let error = at(&both, Some("small")).unwrap_err().to_string();
+    assert!(
+        error.contains("train.steps` is 3, but `train.tokens` = 100000"),
+        "{error}"
+    );
+    let one = both.replace("train: (steps: 3)", "train: (steps: 3, tokens: None)");
+    assert_eq!(at(&one, Some("small")).unwrap().train.steps, 3);
 }

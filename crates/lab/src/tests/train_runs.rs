@@ -51,7 +51,7 @@ impl ModelConfig for Fragile {
 
 impl Transfer for Fragile {}
 
-/// Three runs of two steps each. The third starts from the weights of the first.
+/// Makes three runs of two steps each. The third starts from the weights of the first.
 fn small() -> (Vec<PlannedRun<Fragile>>, Corpus) {
     let text = r#"(
       title: "Three runs",
@@ -98,7 +98,7 @@ fn run_small(pool: &Path) -> Outcome {
     run(pool, &planned, &corpus, 1)
 }
 
-/// The directories of the three runs.
+/// Returns the directories of the three runs.
 fn directories(pool: &Path, seed: u64) -> Vec<PathBuf> {
     let (planned, corpus) = small();
     let pool = Pool::open(&options(pool));
@@ -119,7 +119,7 @@ fn runs_keep_their_names() {
     assert_eq!(names.collect::<Vec<_>>(), expected);
 }
 
-/// The three runs. Run `which` breaks while `file` exists.
+/// Makes the three runs. Run `which` breaks while `file` exists.
 fn fragile(which: usize, file: &Path) -> (Vec<PlannedRun<Fragile>>, Corpus) {
     let (mut planned, corpus) = small();
     std::fs::write(file, "").unwrap();
@@ -246,7 +246,7 @@ fn weights_other_than_those_it_began_with_are_refused() {
     let moved = directory.path().join("moved");
     std::fs::rename(&here, &moved).unwrap();
     std::fs::remove_dir_all(first(&moved, 1).join("checkpoints")).unwrap();
-    // The checkpoint records the length of the metrics.
+    // The checkpoint records the length of the metrics, so both must come from the same run.
     for part in ["checkpoints", "metrics.jsonl"] {
         std::fs::rename(first(&there, 2).join(part), first(&moved, 1).join(part)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Checks of the parts of a composition, one by one and against each other.
+//! Checks the parts of a composition, one by one and against each other.
 
 use residual_zoo_core::{ConfigError, Design as _, Frame, ModelConfig as _};
 use residual_zoo_loops::LoopsConfig;
@@ -50,7 +50,7 @@ impl<A: List> Composition<A> {
         Ok(())
     }
 
-    /// Checks the depth loop, and that it goes with the other parts.
+    /// Checks the depth loop, and that it fits the other parts.
     pub(super) fn validate_loops(&self, loops: &LoopsConfig) -> Result<(), ConfigError> {
         let wrong = |field: &str, problem: &str| Err(ConfigError::new(field, problem));
         let valid = loops.validate(self.shape().n_layer);

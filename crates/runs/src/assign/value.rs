@@ -1,8 +1,9 @@
-//! Values of `--set PATH=VALUE`, written as in a RON file.
+//! Parses values of `--set PATH=VALUE`, which are written as in a RON file.
 
 use serde_json::{Map, Value};
 
-/// Parses the value of an assignment: JSON, a RON value, or any other text unchanged.
+/// Parses the value of an assignment: JSON, a RON value, or other text without brackets and quotes, which stays as it
+/// is.
 pub(super) fn parse(text: &str) -> Result<Value, String> {
     if let (true, Ok(json)) = (text != "None", serde_json::from_str(text)) {
         return Ok(json);
@@ -22,8 +23,8 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
 /// Maximum nesting depth of a value.
 const DEEPEST: usize = 32;
 
-/// The rest of a RON text that is being parsed. Values become the JSON form of a config: `Name(a: 1)` is
-/// `{"Name": {"a": 1}}`. The values of the `ron` crate lose the names of variants.
+/// The rest of a RON text that is being parsed. Values become the JSON form of a config, so `Name(a: 1)` becomes
+/// `{"Name": {"a": 1}}`. The `ron` crate's own values cannot be used, because they lose the names of variants.
 struct Ron<'a> {
     text: &'a str,
     depth: usize,
@@ -50,7 +51,7 @@ impl Ron<'_> {
 
     /// Parses `true`, `None`, `Some(x)`, `Name` or `Name(…)`.
     fn named(&mut self) -> Result<Value, String> {
-        // RON writes a variant with the name of a RON keyword like this, such as `r#None` in `NormParams`.
+        // RON writes `r#` before a variant that has the name of a RON keyword, such as `r#None` in `NormParams`.
         let is_raw = self.text.starts_with("r#");
         self.text = self.text.strip_prefix("r#").unwrap_or(self.text);
         let name = self.word();
@@ -106,7 +107,7 @@ impl Ron<'_> {
         Ok(values)
     }
 
-    /// Parses a string with the escapes of RON, or a raw string.
+    /// Parses a string with RON's escapes, or a raw string.
     fn string(&mut self) -> Result<Value, String> {
         let value = literal(self.text).and_then(|end| {
             let (literal, rest) = self.text.split_at(end);
@@ -150,7 +151,7 @@ impl Ron<'_> {
         Ok(())
     }
 
-    /// Skips `close` if it is next.
+    /// Skips `close` if it is next. Returns true if it was.
     fn ends(&mut self, close: char) -> bool {
         self.text = self.text.trim_start();
         let rest = self.text.strip_prefix(close);
@@ -158,7 +159,7 @@ impl Ron<'_> {
         rest.is_some()
     }
 
-    /// Skips a comma, which may be left out before `close`.
+    /// Skips a comma, which is optional before `close`.
     fn comma(&mut self, close: char) -> Result<(), String> {
         match self.text.trim_start().starts_with(close) {
             true => Ok(()),
@@ -173,7 +174,7 @@ pub(super) fn is_string(text: &str) -> bool {
     text.starts_with('"') || raw.trim_start_matches('#').starts_with('"')
 }
 
-/// Returns the length of the string at the beginning of `text`, with its quotes; `None` if it does not end.
+/// Returns the length of the string at the beginning of `text`, with its quotes; `None` if the string does not end.
 fn literal(text: &str) -> Option<usize> {
     if let Some(raw) = text.strip_prefix('r') {
         let hashes = raw.len() - raw.trim_start_matches('#').len();

@@ -1,4 +1,4 @@
-//! The files of a run that stay the same while it trains: config, tokenizer, identity of the data, and history.
+//! The files of a run that stay the same while it trains: config, tokenizer, data identity and history.
 
 use std::borrow::Cow;
 use std::fs;
@@ -20,7 +20,7 @@ pub struct Fixed {
 
 enum Content {
     Text(String),
-    /// A tokenizer, whose text may be long.
+    /// A tokenizer. Its text may be long, so the text is made only when it is needed.
     Tokenizer(Tokenizer),
 }
 
@@ -34,7 +34,7 @@ impl Content {
 }
 
 impl Fixed {
-    /// The file `name` with the content `text`.
+    /// Makes the file `name` with the content `text`.
     pub fn new(name: &'static str, text: String) -> Self {
         let hash = blake3::hash(text.as_bytes());
         let content = Content::Text(text);
@@ -45,7 +45,7 @@ impl Fixed {
         }
     }
 
-    /// The file of the run's tokenizer.
+    /// Makes the file of the run's tokenizer.
     pub fn tokenizer(tokenizer: Tokenizer) -> Self {
         let content = Content::Tokenizer(tokenizer);
         Self {
@@ -55,8 +55,8 @@ impl Fixed {
         }
     }
 
-    /// Returns the file as it is in `run`, where another version may have written the same content in a different form.
-    /// Writes the file if it is missing.
+    /// Returns the file as it is in `run`, where another version of the program may have written the same content in a
+    /// different form. Writes the file if it is missing.
     pub fn found_in(mut self, run: &Path) -> Result<Self, Error> {
         let path = run.join(self.name);
         match fs::symlink_metadata(&path) {
@@ -75,8 +75,8 @@ impl Fixed {
         disk::write(&run.join(self.name), self.content.text().as_bytes())
     }
 
-    /// Writes the file into `run` again if another program has deleted or changed it, and returns a note about it.
-    /// Anything in its place is renamed, because it may be an edit that was meant for later.
+    /// Writes the file into `run` again if another program has deleted or changed it, and returns a note about the
+    /// change. First renames a changed file, because the change may be an edit that the user wants to use later.
     pub fn restore(&mut self, run: &Path) -> Result<Option<String>, Error> {
         let path = run.join(self.name);
         let shown = path.display();

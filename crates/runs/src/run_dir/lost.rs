@@ -1,4 +1,4 @@
-//! Rows of metrics that a run has kept or lost.
+//! Finds the rows of metrics that a run has kept or lost.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,9 @@ use crate::lock::LOCK;
 use crate::log::{Log, Mark};
 use crate::{Error, Row, disk, events};
 
-/// Reads the rows of the run in `path` up to the step `logged`, the last step with a row at a checkpoint. Adds a note
-/// for each log, `metrics` or `samples`, that no longer begins with its content at that checkpoint. Writes nothing.
+/// Reads the rows of the run in `path` up to the step `logged`, the last step that had a row when a checkpoint was
+/// written. Also returns a note for each log, the metrics or the samples, that no longer begins with its content at
+/// that checkpoint. Writes nothing.
 ///
 /// # Errors
 ///
@@ -44,19 +45,19 @@ pub fn read_back(
     Ok((rows, notes))
 }
 
-/// Checks that this process may write the files of the run in `path`, which exists. `logs` tells whether its logs
-/// continue, `tensorboard` whether it writes event files. Writes nothing.
+/// Checks that this process may write the files of the run in `path`, which exists. `logs` tells whether the run
+/// continues its logs, and `tensorboard` tells whether it writes event files. Writes nothing.
 ///
 /// # Errors
 ///
-/// Returns an error if something else stands in the place of a file, and an I/O error if writing is not allowed.
+/// Returns an error if the path of a file holds something else, and an I/O error if writing is not allowed.
 pub fn check_writable(path: &Path, logs: bool, tensorboard: bool) -> Result<(), Error> {
     place::refuse_partials(path)?;
     let appended = [LOCK, HISTORY].map(|name| path.join(name));
     appended
         .iter()
         .try_for_each(|file| disk::refuse_to_write(file))?;
-    // A file with a second name is replaced.
+    // A log with a second name is allowed, because the run replaces it rather than writing to it.
     let logs = if logs { &[METRICS, SAMPLES][..] } else { &[] };
     let logs: Vec<PathBuf> = logs.iter().map(|name| path.join(name)).collect();
     logs.iter().try_for_each(|file| disk::refuse_link(file))?;
@@ -73,12 +74,12 @@ pub fn check_writable(path: &Path, logs: bool, tensorboard: bool) -> Result<(), 
     Ok(())
 }
 
-/// Describes the rows that the metrics of the run in `path` have lost, since its newest checkpoint or at an earlier
-/// start. `None` if they have lost no rows, or if this is unknown.
+/// Describes the rows that the metrics of the run in `path` have lost, either since the newest checkpoint or before an
+/// earlier start, which recorded the loss. Returns `None` if no rows were lost, or if this is unknown.
 ///
 /// # Errors
 ///
-/// Returns an error if there is a link in the place of the metrics, and I/O errors.
+/// Returns an error if the metrics file is a link, and I/O errors.
 pub fn lost_rows(path: &Path) -> Result<Option<String>, Error> {
     /// The part of a checkpoint's state that describes the metrics.
     #[derive(Deserialize)]
@@ -104,7 +105,7 @@ pub fn lost_rows(path: &Path) -> Result<Option<String>, Error> {
         let text = residual_zoo_data::read_file(&state).ok()?;
         serde_json::from_slice::<State>(&text).ok()
     });
-    // A process that trains may just have deleted the checkpoint.
+    // A training process may just have deleted the checkpoint.
     let Some(State { journal }) = state else {
         return Ok(None);
     };

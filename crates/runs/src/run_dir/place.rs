@@ -16,17 +16,18 @@ use crate::{Error, Remedy, disk, events};
 /// Files that a run may leave, besides its first checkpoint, if it is stopped before its config is written.
 const BEFORE_THE_CONFIG: [&str; 5] = [LOCK, TOKENIZER, DATA, HISTORY, "config.partial"];
 
-/// Whether a new run can use the directory `path`; false if there is a run already.
+/// Whether a new run can use the directory `path`; false if the directory already holds a run.
 ///
 /// # Errors
 ///
-/// Returns [`Error::RunExists`] if there is something else, and I/O errors.
+/// Returns [`Error::RunExists`] if the directory holds something other than a run. Also returns an error for a run
+/// whose config is lost or is a link, and I/O errors.
 pub fn is_free(path: &Path) -> Result<bool, Error> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
         Err(error) => match (error.kind(), fs::symlink_metadata(path)) {
             (ErrorKind::NotFound, Err(_)) => {
-                // A broken link in the path has its own error.
+                // A dangling link in the path has its own error.
                 is_there(path)?;
                 return Ok(true);
             }
@@ -85,7 +86,7 @@ pub(super) fn refuse_partials(run: &Path) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// Returns an error if a link or a directory stands in the place of a file, and an I/O error if writing is not allowed.
+/// Returns an error if the path of a file holds a link or a directory, and an I/O error if writing is not allowed.
 pub fn check_creatable(path: &Path) -> Result<(), Error> {
     refuse_partials(path)?;
     let mut files = BEFORE_THE_CONFIG.iter().map(|name| path.join(name));
@@ -143,7 +144,7 @@ pub fn is_in_use(path: &Path) -> bool {
     Lock::is_held(path)
 }
 
-/// Deletes the existing runs of `runs`.
+/// Deletes the runs in `runs` that exist.
 ///
 /// # Errors
 ///

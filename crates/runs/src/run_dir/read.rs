@@ -91,7 +91,8 @@ pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
     read.map_err(|error| tokenizer_error(path, error))
 }
 
-/// Returns the error for a tokenizer that cannot be read, for the run in `run`. Returns a stop by the user unchanged.
+/// Returns the error for an unreadable tokenizer of the run in `run`. If the user stopped the process, returns `error`
+/// unchanged.
 pub fn tokenizer_error(run: &Path, error: DataError) -> Error {
     let problem = match error {
         error if error.is_stop() => return error.into(),
@@ -176,23 +177,24 @@ pub fn check_tokenizer(path: &Path, corpus: &Corpus) -> Result<(), Error> {
     })
 }
 
-/// Checks the paths in the config of the run in `path`, which may come from someone else. `data` is its data config,
-/// with the fields that the user has replaced. A text or tokenizer outside the run must be the one that the run was
-/// trained with. So no other file is tokenized or stored, and nothing is downloaded. A cache is refused, even inside
-/// the run, because the content of a cache is trusted.
+/// Checks the cache, the tokenizer and the texts in the config of the run in `path`. The run may come from someone
+/// else. `data` is the run's data config after the changes by the user. A text or tokenizer outside the run must be the
+/// one that the run was trained with. This check ensures that no other file is tokenized or stored, and that nothing is
+/// downloaded. A cache path is refused, even inside the run, because the content of a cache is trusted.
 ///
 /// # Errors
 ///
-/// Returns [`Error::Outside`], or an error for a run without a tokenizer or data.
+/// Returns [`Error::Outside`] for a path that is refused. Also returns an error if the tokenizer, the data identity or
+/// a text is needed for the comparison but cannot be read.
 pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
     let run = fs::canonicalize(path).map_err(Error::io("read", path))?;
     let is_outside = |place: &Path| {
-        // Files on the hub are compared with their cached copies.
+        // Files on the hub are outside the run. Their cached copies are compared.
         if is_on_hub(place) {
             return true;
         }
         let place = std::path::absolute(place).unwrap_or_else(|_| place.into());
-        // A path that does not exist yet is located by its parent.
+        // A path that does not exist yet is located by its nearest existing parent.
         let known = place
             .ancestors()
             .find_map(|part| fs::canonicalize(part).ok());
@@ -238,11 +240,11 @@ pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads the identity of the data of the run in `path`.
+/// Reads the data identity of the run in `path`.
 ///
 /// # Errors
 ///
-/// Returns an error if the file is missing, as in a run that has not trained, or does not parse.
+/// Returns an error if the file is missing, as in an imported or merged run that has not trained, or does not parse.
 pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
     let run = path;
     let path = path.join(DATA);
@@ -262,11 +264,11 @@ pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
     })
 }
 
-/// Reads the starts of the run in `path`. An incomplete last line is left out.
+/// Reads the starts of the run in `path`. Skips an incomplete last line.
 ///
 /// # Errors
 ///
-/// Returns an error if the file is missing or a line does not parse.
+/// Returns an error if the file is missing, has no complete line, or has a complete line that does not parse.
 pub fn read_history(path: &Path) -> Result<Vec<Start>, Error> {
     let run = path;
     let path = path.join(HISTORY);
@@ -287,16 +289,17 @@ pub fn read_history(path: &Path) -> Result<Vec<Start>, Error> {
     Ok(starts)
 }
 
-/// Reads the metrics of the run in `path`. An incomplete last line is left out.
+/// Reads the metrics of the run in `path`. Skips an incomplete last line.
 ///
 /// # Errors
 ///
-/// Returns an error if the file is missing, a line does not parse, or the steps do not increase.
+/// Returns an error if the file is missing, a line does not parse or has an impossible value, or the steps do not
+/// increase.
 pub fn read_metrics(path: &Path) -> Result<Vec<Row>, Error> {
     rows(&path.join(METRICS), u64::MAX)
 }
 
-/// The rows in the first `bytes` bytes of a file. Their steps must increase.
+/// Reads the rows in the first `bytes` bytes of a file. The steps of the rows must increase.
 pub(super) fn rows(path: &Path, bytes: u64) -> Result<Vec<Row>, Error> {
     disk::refuse_link(path)?;
     let rows: Vec<Row> = read_lines(path, bytes)?;

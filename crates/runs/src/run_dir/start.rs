@@ -8,26 +8,26 @@ use serde::{Deserialize, Serialize};
 use super::CONFIG;
 use crate::Error;
 
-/// The identity of the data of a run.
+/// The identity of a run's data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataIdentity {
-    /// Hash of source, tokenizer and split (see [`Corpus::identity`]).
+    /// The identity of the corpus (see [`Corpus::identity`]).
     pub identity: String,
-    /// BLAKE3 of the training data.
+    /// BLAKE3 of the training data (see [`Examples::blake3`](residual_zoo_data::Examples::blake3)).
     pub train_blake3: String,
-    /// BLAKE3 of the validation data.
+    /// BLAKE3 of the validation data, in the same way.
     pub valid_blake3: String,
-    /// Number of training tokens; `None` if they are generated without end.
+    /// Number of training tokens, or of images for models that read images; `None` if they are generated without end.
     pub train_tokens: Option<usize>,
-    /// Number of validation tokens; `None` if they are generated without end.
+    /// Number of validation tokens or images; `None` if they are generated without end.
     pub valid_tokens: Option<usize>,
     /// Number of token ids.
     pub vocab_size: usize,
 }
 
 impl DataIdentity {
-    /// Identifies `corpus`. Reads all of its data.
+    /// Identifies `corpus`. Hashes its data, except the content of image files and tokens whose hash is already known.
     pub fn of(corpus: &Corpus) -> Self {
         Self {
             identity: corpus.identity.clone(),
@@ -46,22 +46,22 @@ impl DataIdentity {
 pub struct Start {
     /// Number of steps before this start.
     pub step: usize,
-    /// Version of this crate.
+    /// Version of the zoo.
     pub version: String,
-    /// The backend, as Burn names it.
+    /// Burn's name for the backend.
     pub backend: String,
     /// Number of threads that the system offers.
     pub threads: usize,
-    /// Number of processes that train together; 0 in files of versions without teams.
+    /// Number of processes that train together; 0 in files of earlier versions, which trained in a single process.
     pub processes: usize,
-    /// Whether other runs were trained on the same cores.
+    /// Whether other runs were trained on the same cores at the same time.
     pub shared: bool,
-    /// The directory of the run with the initial weights, as it was at this start.
+    /// The directory, at the time of this start, of the run with the initial weights.
     pub init_from: Option<PathBuf>,
-    /// The directory of the run whose weights were merged with the initial ones.
+    /// The directory of the run whose weights were merged with the initial weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merged_with: Option<PathBuf>,
-    /// BLAKE3 of the initial weights, which identifies them even if that run was moved.
+    /// BLAKE3 of the initial weights. The hash identifies these weights even if the run that they came from was moved.
     pub init_weights: Option<String>,
     /// BLAKE3 of `config.ron` from this start on. Runs of earlier versions have none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,7 +75,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// The same start, for a run whose `config.ron` is `text`.
+    /// Returns the same start, for a run whose `config.ron` is `text`.
     pub(super) fn with(&self, text: &str) -> Self {
         Self {
             config_blake3: Some(blake3::hash(text.as_bytes()).to_hex().to_string()),
@@ -85,8 +85,9 @@ impl Start {
 }
 
 /// Whether someone has edited `config.ron` of the run in `path` since its last start. `history` holds the starts of the
-/// run. A start is recorded before its config is written. After starts that failed before their first step, the config
-/// is still from an earlier start.
+/// run. A start is recorded before its config is written, so after a start that failed in between, the config is still
+/// from an earlier start. Therefore, a config also counts as unedited if it is from an earlier start after the same
+/// number of steps, or from the last start before those.
 ///
 /// # Errors
 ///

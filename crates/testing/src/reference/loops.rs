@@ -25,7 +25,7 @@ pub(super) fn model(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
     let starts = [
         ("embed", LoopStart::Embedding),
         ("zero", LoopStart::Zero),
-        // The state of the case replaces the random one.
+        // The state of the case replaces the random state.
         ("given", LoopStart::Random(1.0)),
     ];
     let orders = [("cycle", LoopOrder::Cycle), ("repeat", LoopOrder::Repeat)];
@@ -55,7 +55,7 @@ pub(super) fn model(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
             let layer = first + layer.parse::<usize>().unwrap();
             inside(&format!("layers.{layer}.{rest}"), data)
         }
-        // `adapter` and `timestep` have the zoo's names.
+        // `adapter` and `timestep` have the same names in the zoo.
         _ => inside(name, data),
     };
     Ok((model.looped(config), Box::new(translate)))

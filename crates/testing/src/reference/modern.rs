@@ -4,7 +4,10 @@ use burn::tensor::TensorData;
 use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::core::{Activation, NormPlaces, Pairs, RmsScale, Rotary, RotaryScaling};
 use residual_zoo::llama::{Biases, CanonConfig, Gate, LlamaConfig, QkNorm};
-use residual_zoo::streams::InitialMixConfig;
+use residual_zoo::streams::{
+    Backout, InitialMixConfig, InitialMixStart, SmearConfig, SpeedrunConfig, TableGate,
+    ValueEmbeddingConfig, ValueTables,
+};
 use serde_json::Value;
 
 use super::{Keys, Translate, inside_layer};
@@ -12,39 +15,95 @@ use crate::pass::Values;
 
 /// Translates a case of the modern decoder.
 pub(super) fn model(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
-    // Parts that no model of the zoo has. Each is turned off in these cases.
-    for (key, off) in [
-        ("smear", Value::Bool(false)),
-        ("backout", Value::Bool(false)),
-        ("value_embed", Value::Array(Vec::new())),
-    ] {
-        if keys.take(key)? != off {
-            return Err(format!("{key} is on"));
+    let smear = keys.take_switch("smear")?;
+    let channels = keys.take_size("smear_channels")?;
+    let backout = keys.take_switch("backout")?;
+    let with_table = keys.take_sizes("value_embed")?;
+    let gate_channels = keys.take_size("value_channels")?;
+    let mix = keys.take_switch("x0_mix")?;
+    let llama = config(keys)?;
+    let numbers = 0..llama.n_layer;
+    let zoo = Zoo::of(llama);
+    let is_speedrun = smear || backout || !with_table.is_empty();
+    let translate = |name: &str, data| vec![(self::name(name), data)];
+    match (is_speedrun, mix) {
+        (false, false) => return Ok((zoo, Box::new(translate))),
+        (false, true) => {
+            let zoo = zoo.per_layer(InitialMixConfig::default());
+            return Ok((zoo, Box::new(mixed)));
         }
+        _ => {}
     }
-    for unused in ["smear_channels", "value_channels"] {
-        keys.take(unused)?;
-    }
-    let zoo = Zoo::of(config(keys)?);
-    if !keys.take_switch("x0_mix")? {
-        let translate = |name: &str, data| vec![(self::name(name), data)];
-        return Ok((zoo, Box::new(translate)));
-    }
-    let translate = |name: &str, data: TensorData| {
-        let factor = match name {
-            "scale.resid" => "r",
-            "scale.x0" => "m",
-            _ => return vec![(inside_layer(self::name(name)), data)],
-        };
-        let numbers = Values::from(data).data.into_iter().enumerate();
-        let of_layer = |(layer, number): (usize, f64)| {
-            let name = format!("block.layers.{layer}.connection.{factor}");
-            (name, TensorData::from([number as f32]))
-        };
-        numbers.map(of_layer).collect()
+    let mut tables = 0..;
+    let table = |layer| with_table.contains(&layer).then(|| tables.next()).flatten();
+    let values = ValueEmbeddingConfig {
+        tables: ValueTables::Layers(numbers.map(table).collect()),
+        gate: TableGate::Channels {
+            count: gate_channels,
+            range: 3.0,
+        },
     };
-    let zoo = zoo.per_layer(InitialMixConfig::default());
-    Ok((zoo, Box::new(translate)))
+    let speedrun = SpeedrunConfig {
+        smear: smear.then(|| SmearConfig {
+            channels,
+            ..SmearConfig::default()
+        }),
+        mix: mix.then_some(InitialMixStart::Plain),
+        values: (!with_table.is_empty()).then_some(values),
+        backout: backout.then_some(Backout::Middle),
+        ..SpeedrunConfig::default()
+    };
+    Ok((zoo.per_sublayer(speedrun), Box::new(with_tricks)))
+}
+
+/// Translates a parameter of a model whose layers mix in x_0.
+fn mixed(name: &str, data: TensorData) -> Vec<(String, TensorData)> {
+    of_layers(name, &data, "connection")
+        .unwrap_or_else(|| vec![(inside_layer(self::name(name)), data)])
+}
+
+/// Translates the factors with which the layers mix in x_0. In the zoo, each layer has its own factors under `place`.
+fn of_layers(name: &str, data: &TensorData, place: &str) -> Option<Vec<(String, TensorData)>> {
+    let factor = match name {
+        "scale.resid" => "r",
+        "scale.x0" => "m",
+        _ => return None,
+    };
+    let numbers = Values::from(data.clone()).data.into_iter().enumerate();
+    let of_layer = |(layer, number): (usize, f64)| {
+        let name = format!("block.layers.{layer}.{place}.{factor}");
+        (name, TensorData::from([number as f32]))
+    };
+    Some(numbers.map(of_layer).collect())
+}
+
+/// Translates a parameter of a model with nanochat's tricks.
+fn with_tricks(name: &str, mut data: TensorData) -> Vec<(String, TensorData)> {
+    if let Some(factors) = of_layers(name, &data, "attention.connection.mix") {
+        return factors;
+    }
+    let of_layer = |layer: &str, part: &str| {
+        format!("block.layers.{layer}.attention.connection.values.{part}")
+    };
+    let place = match name {
+        "smear.gate.weight" => "block.layers.0.attention.connection.smear.w".to_owned(),
+        "smear.scale" => "block.layers.0.attention.connection.smear.s".to_owned(),
+        "backout" => "block.ends.backout.lambda".to_owned(),
+        _ => {
+            let gated = name.strip_suffix(".attn.value_gate.weight");
+            let gated = gated.and_then(|layer| layer.strip_prefix("layers."));
+            match (name.strip_prefix("value_embed."), gated) {
+                (Some(layer), _) => of_layer(layer, "table"),
+                (None, Some(layer)) => of_layer(layer, "gate"),
+                (None, None) => self::name(name),
+            }
+        }
+    };
+    if place.ends_with("smear.w") {
+        // The reference has a matrix with one column, and the zoo has a vector.
+        data.shape = [data.num_elements()].into();
+    }
+    vec![(place, data)]
 }
 
 fn config(keys: &mut Keys) -> Result<LlamaConfig, String> {
@@ -165,12 +224,12 @@ fn windows(keys: &mut Keys) -> Result<Vec<Option<usize>>, String> {
     Ok(windows.map(|w| (w > 0).then_some(w)).collect())
 }
 
-/// The number under `key`, if it is not null.
+/// Returns the number under `key`, if it is not null.
 fn number(keys: &mut Keys, key: &str) -> Result<Option<f64>, String> {
     Ok(keys.take(key)?.as_f64())
 }
 
-/// The value in `choices` for the text under `key`, if it is not null.
+/// Returns the value in `choices` for the text under `key`, if it is not null.
 fn choice<T: Copy>(keys: &mut Keys, key: &str, choices: &[(&str, T)]) -> Result<Option<T>, String> {
     if keys.0.get(key).is_some_and(Value::is_null) {
         keys.take(key)?;

@@ -1,4 +1,4 @@
-//! Cases of tuning by new pairs.
+//! Cases of tuning with new parameter tokens. A parameter token is a pair of a key and a value.
 
 use burn::tensor::TensorData;
 use residual_zoo::tokenformer::{Added, TokenFormerConfig};
@@ -20,7 +20,7 @@ pub fn added(tuned: &Value) -> Result<Added, String> {
     })
 }
 
-/// Turns the last pairs of the model into new pairs, which alone are trained.
+/// Turns the last pairs of the model into new pairs. Only the new pairs are trained.
 pub fn tuned(all: Zoo, added: Added, translate: Translate) -> Result<(Zoo, Translate), String> {
     let Some(Architectures::TokenFormer(all)) = all.plain() else {
         return Err("only a TokenFormer has pairs".into());
@@ -58,7 +58,7 @@ pub fn tuned(all: Zoo, added: Added, translate: Translate) -> Result<(Zoo, Trans
     Ok((Zoo::of(config), Box::new(tensor)))
 }
 
-/// Splits off the first `first` rows.
+/// Splits `data` after the first `first` rows.
 pub fn split_rows(data: &TensorData, first: usize) -> [TensorData; 2] {
     let (rows, width) = (data.shape[0], data.shape[1]);
     let values: Vec<f32> = data.iter().collect();

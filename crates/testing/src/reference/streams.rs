@@ -6,14 +6,25 @@ use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::streams::{
     AttentionResidualConfig, DeepNormConfig, DenseConfig, DepthLstmCellConfig, DepthLstmConfig,
     DepthLstmForm, FirstCell, GateNorm, HighwayConfig, HyperConfig, InitialMixConfig,
-    IterativeConfig, LayerScaleConfig, MhcConfig, MhcForm, NormPlace, Psi, ReZeroConfig,
-    SelfDependencyConfig, SkipInitConfig, TreeConfig, ValueResidualConfig, ValueResidualForm,
+    IterativeConfig, LayerScaleConfig, LimeConfig, MhcConfig, MhcForm, NormPlace, Psi,
+    ReZeroConfig, SelfDependencyConfig, SkipInitConfig, TableGate, TreeConfig,
+    ValueEmbeddingConfig, ValueGate, ValueGatedConfig, ValueResidualConfig, ValueResidualForm,
+    ValueSharedConfig, ValueTables,
+};
+use residual_zoo::streams::{
+    Backout, FracConfig, FractionNorm, MhcResidual, SkipWeight, SkipsConfig,
 };
 use residual_zoo::{ConnectionConfig, ModelConfig as Zoo};
 
+use serde_json::Value;
+
 use super::{Keys, Translate, gpt2, gpt2_name, inside_layer, sublayer};
 
-/// Pairs of a name in the reference and its name in the zoo.
+mod hybrid;
+mod mudd;
+mod norms;
+
+/// Pairs of a tensor's name in the reference and its name in the zoo.
 type Fields = &'static [(&'static str, &'static str)];
 
 const CELL: Fields = &[
@@ -45,7 +56,7 @@ const MHC: Fields = &[
 ];
 const READ: Fields = &[("norm.weight", "read.norm.gamma"), ("query", "read.query")];
 
-/// Returns the zoo's name of connection `i` of the reference.
+/// Returns the name in the zoo of the reference's connection `i`, or `None` if the zoo has no such parameters.
 type Place = fn(i: usize, n_layer: usize) -> Option<String>;
 
 fn at_sublayer(i: usize, _: usize) -> Option<String> {
@@ -60,7 +71,8 @@ fn at_layer(layer: usize, _: usize) -> Option<String> {
     Some(format!("block.layers.{layer}.connection"))
 }
 
-/// The first read has one source, so it has no parameters here. The last read is at the end of the stream.
+/// Returns the place of read `i`. The first read has one source, so it has no parameters in the zoo. The last read is
+/// at the end of the stream.
 fn at_read(i: usize, n_layer: usize) -> Option<String> {
     match i {
         0 => None,
@@ -77,7 +89,13 @@ struct Case {
     fields: Fields,
     /// Whether the connection owns `ln1` and `ln2`.
     owns_norms: bool,
+    /// Translates names and layouts that the other fields do not describe.
+    own: Option<Own>,
 }
+
+/// Returns the name of a tensor in the zoo, and changes the tensor's layout to the zoo's. Returns `None` for all other
+/// tensors.
+type Own = Box<dyn Fn(&str, &mut TensorData) -> Option<String>>;
 
 fn case(config: impl Into<ConnectionConfig>, place: Place, fields: Fields) -> Case {
     Case {
@@ -86,6 +104,7 @@ fn case(config: impl Into<ConnectionConfig>, place: Place, fields: Fields) -> Ca
         place,
         fields,
         owns_norms: false,
+        own: None,
     }
 }
 
@@ -102,11 +121,13 @@ pub fn model(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
     let case = connection(keys, &body, post)?;
     let n_layer = body.n_layer;
     let frame = case.config.frame(n_layer * 2);
-    // ReZero and the paper's depth-wise LSTM have no norms; in the other connections, norms have other places.
+    // ReZero and the paper's depth-wise LSTM have no norms. The other connections without a pre-norm have norms in
+    // other places.
     let norm = keys.choose("norm", &[("pre", true), ("post", false), ("none", false)])?;
     let cell_norm =
         matches!(&case.config, ConnectionConfig::DepthLstm(c) if c.form == DepthLstmForm::Code);
-    check(norm == (frame.pre_norm || cell_norm), "norm", &frame)?;
+    let has_norm = frame.pre_norm || cell_norm || case.own.is_some();
+    check(norm == has_norm, "norm", &frame)?;
     check(
         keys.take_switch("final_norm")? == frame.final_norm,
         "final_norm",
@@ -305,13 +326,121 @@ fn connection(keys: &mut Keys, body: &Gpt2Config, post: bool) -> Result<Case, St
             };
             case(config, at_attention, &[("lam", "lambda")])
         }
+        "mudd" => mudd::mudd(keys, body)?,
+        "norms" if keys.text("placement")? == "hybrid" => hybrid::hybrid(keys, body)?,
+        "mhc_variant" => {
+            let config = MhcConfig {
+                n: keys.take_size("n_streams")?,
+                norm_eps: keys.take_number("rms_eps")?,
+                residual: mhc_residual(keys)?,
+                transposed: keys.take_switch("transposed")?,
+                ..MhcConfig::default()
+            };
+            case(config, at_sublayer, MHC)
+        }
+        "frac" => {
+            let norms = [
+                ("none", None),
+                ("rms", Some(FractionNorm::Rms)),
+                ("layer", Some(FractionNorm::Layer)),
+            ];
+            let norm = keys.choose("fraction_norm", &norms)?;
+            let rms_eps = keys.take_number("rms_eps")?;
+            let config = FracConfig {
+                m: keys.take_size("fractions")?,
+                dynamic: keys.take_switch("dynamic")?,
+                norm: norm.unwrap_or_default(),
+                norm_eps: match norm {
+                    Some(FractionNorm::Layer) => norm_eps,
+                    _ => rms_eps,
+                },
+            };
+            case(config, at_sublayer, HYPER)
+        }
+        "skips" => {
+            let weights = [
+                ("none", None),
+                ("raw", Some(SkipWeight::Raw)),
+                ("sigmoid", Some(SkipWeight::Sigmoid)),
+            ];
+            let unet = keys.choose("unet", &weights)?;
+            let backout = keys.take("backout")?;
+            let config = SkipsConfig {
+                unet,
+                backout: backout.as_u64().map(|b| Backout::Layer(b as usize)),
+                ..SkipsConfig::default()
+            };
+            let fields: Fields = match unet {
+                Some(SkipWeight::Sigmoid) => &[("unet", "w_logit"), ("backout", "lambda")],
+                _ => &[("unet", "w"), ("backout", "lambda")],
+            };
+            around_layers(config, at_layer, fields)
+        }
+        "delta" => norms::delta(keys, body)?,
+        "norms" => norms::placement(keys, body)?,
+        "siamese" => norms::siamese(keys, body)?,
+        "value_gated" => {
+            let gates = [
+                ("relu", ValueGate::Relu),
+                ("identity", ValueGate::Identity),
+                ("softmax_sigmoid", ValueGate::SoftmaxSigmoid),
+            ];
+            let config = ValueGatedConfig {
+                gate: keys.choose("gate", &gates)?,
+                bias: keys.take_switch("gate_bias")?,
+                ..ValueGatedConfig::default()
+            };
+            case(config, at_attention, &[])
+        }
+        "value_embedding" => {
+            let count = keys.take_size("gate_channels")?;
+            let range = keys.take("gate_range")?.as_f64().unwrap_or_default();
+            let gates = [
+                ("channels", TableGate::Channels { count, range }),
+                ("both", TableGate::Both { count, range }),
+                ("lambda", TableGate::Lambda),
+            ];
+            let tables = keys.take("tables")?;
+            let tables = serde_json::from_value(tables).map_err(|e| e.to_string())?;
+            let config = ValueEmbeddingConfig {
+                tables: ValueTables::Layers(tables),
+                gate: keys.choose("gate", &gates)?,
+            };
+            case(config, at_attention, &[("lam", "lambda")])
+        }
+        "value_shared" => case(ValueSharedConfig::default(), at_attention, &[]),
+        "lime" => case(LimeConfig::default(), at_attention, &[("router", "mixing")]),
         other => return Err(format!("unknown connection {other}")),
     })
 }
 
-/// Prefixes of parameters of connections.
-const PREFIXES: [&str; 10] = [
+/// Translates the form of res, mHC's doubly stochastic matrix.
+fn mhc_residual(keys: &mut Keys) -> Result<MhcResidual, String> {
+    let chosen = keys.take("permutations")?;
+    let order = |order: &Value| {
+        let order = order.as_array().into_iter().flatten();
+        order
+            .map(|s| s.as_u64().map(|s| s as usize))
+            .collect::<Option<Vec<_>>>()
+    };
+    let kind = keys.text("residual")?;
+    keys.take("residual")?;
+    Ok(match (kind.as_str(), chosen.as_array()) {
+        ("identity", None) => MhcResidual::Identity,
+        ("permutations", None) => MhcResidual::Permutations,
+        ("permutations", Some(orders)) => {
+            let orders: Option<Vec<_>> = orders.iter().map(order).collect();
+            MhcResidual::Chosen(orders.ok_or("permutations are not lists of streams")?)
+        }
+        ("kronecker", None) => MhcResidual::Kronecker(keys.take_sizes("factors")?),
+        _ => return Err(format!("unknown residual {kind}")),
+    })
+}
+
+/// Name prefixes of connection parameters.
+const PREFIXES: &[&str] = &[
     "scale.", "gate.", "sdu.", "cell.", "agg.", "dense.", "hyper.", "mhc.", "attnres.", "value.",
+    "frac.", "skip.", "lime.",
 ];
 
 fn translate(
@@ -320,8 +449,11 @@ fn translate(
     name: &str,
     mut data: TensorData,
 ) -> Vec<(String, TensorData)> {
+    if let Some(name) = case.own.as_ref().and_then(|own| own(name, &mut data)) {
+        return vec![(name, data)];
+    }
     if let Some(rest) = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)) {
-        // One tensor holds r and m of all layers.
+        // In the reference, one tensor holds r, or m, of all layers.
         if let Some(field) = [("resid", "r"), ("x0", "m")]
             .iter()
             .find(|(from, _)| *from == rest)
@@ -333,7 +465,33 @@ fn translate(
             });
             return each.collect();
         }
+        // In the reference, one tensor holds w of the second half of the layers.
+        if let Some((_, field)) = case.fields.iter().find(|(from, _)| *from == rest) {
+            let first = n_layer - data.shape[0];
+            let values = data.iter::<f32>().enumerate();
+            let each = values.map(|(k, value)| {
+                let place = match *field {
+                    "lambda" => "block.ends".to_owned(),
+                    _ => format!("block.layers.{}.connection", first + k),
+                };
+                (
+                    format!("{place}.{field}"),
+                    TensorData::new(vec![value], [1]),
+                )
+            });
+            return each.collect();
+        }
         let (i, field) = rest.split_once('.').unwrap();
+        if let (ConnectionConfig::ValueEmbedding(config), "table") = (&case.config, i) {
+            // In the zoo, a table belongs to the first layer that reads it.
+            let ValueTables::Layers(tables) = &config.tables else {
+                return Vec::new();
+            };
+            let table = field.parse().ok();
+            let layer = tables.iter().position(|found| *found == table).unwrap();
+            let place = at_attention(layer, n_layer).unwrap();
+            return vec![(format!("{place}.table"), data)];
+        }
         let place = match i {
             "head" => Some("block.ends.head".into()),
             i => (case.place)(i.parse().unwrap(), n_layer),
@@ -355,7 +513,8 @@ fn translate(
             .into_iter()
             .collect();
     }
-    let name = gpt2_name(name);
+    // In the zoo, a layer without a value projection has a narrower matrix, under the name of the full matrix.
+    let name = gpt2_name(&name.replace(".attn.qk.", ".attn.qkv."));
     let name = match case.owns_norms {
         true => name.replace(".branch.norm.", ".connection.norm."),
         false => name,

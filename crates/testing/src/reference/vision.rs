@@ -1,4 +1,4 @@
-//! Cases of models of images.
+//! Cases of image models.
 
 use burn::tensor::TensorData;
 use residual_zoo::ModelConfig as Zoo;
@@ -14,7 +14,7 @@ use super::{
     tokenformer_name,
 };
 
-/// Reads the size of the images of a case and the number of classes.
+/// Reads a case's image size and number of classes.
 pub fn vocabulary(keys: &mut Keys) -> Result<Vocabulary, String> {
     let sides = keys.take("image")?;
     let side = |i: usize| sides[i].as_u64().map(|side| side as usize);
@@ -75,7 +75,7 @@ fn tensor(name: &str, mut data: TensorData) -> Vec<(String, TensorData)> {
     let shape = data.shape.to_vec();
     let name = match name {
         "patch.weight" => {
-            // The reference has `[width, channels, size, size]`.
+            // In the reference, the shape is `[width, channels, size, size]`.
             let values = shape[1..].iter().product();
             data = swap(data, [1, shape[0], values, 1], &[values, shape[0]]);
             "embeddings.patch.weight".into()
@@ -118,7 +118,7 @@ pub fn resnet(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
     };
     let laurel = connection(keys)?;
     let streams = config.streams();
-    // The name of block i in the zoo, and whether the block has its own stream.
+    // Returns the name of block i in the zoo, and whether the block has its own stream.
     let place = move |mut i: usize| {
         let mut streams = streams.iter().enumerate();
         let found = streams.find_map(|(stream, size)| {

@@ -18,13 +18,13 @@ fn tuning_trains_the_added_pairs_alone() {
         ..small()
     };
     let (base, model) = to_tune(&config);
-    // The additional zeros change the order of the sums.
+    // The additional zeros change the order of the sums, and so the rounding.
     let error = difference(&model, &base);
     assert!(error < 1e-5, "zero keys keep the function: {error}");
     let list = params::list::<B, _>(&model);
     let trainable = list.iter().filter(|info| info.trainable);
     assert!(trainable.clone().all(|info| info.name.contains(".added.")));
-    // 2 layers with 4 and 1 sets of keys and values.
+    // Each of 2 layers has 4 + 1 Pattentions, each with added keys and values.
     assert_eq!(trainable.count(), 2 * 5 * 2);
     let cost = config.cost(11);
     assert_eq!(cost.params.total(), 2 * 2 * 24 * (4 * 5 + 7));
@@ -33,7 +33,7 @@ fn tuning_trains_the_added_pairs_alone() {
         2 * 4 * 24 * (4 * 5 + 7)
     );
 
-    // The pairs of both tasks beside the base.
+    // A model with the pairs of both tasks beside the base model's pairs.
     let other = TokenFormerConfig {
         added: Some(Added { attn: 2, ffn: 3 }),
         ..small()
@@ -75,7 +75,7 @@ fn tuning_trains_the_added_pairs_alone() {
     let error = merge((&config, &task_weights), (&config, &of_stranger), 1.0).unwrap_err();
     assert!(matches!(error, MergeError::OtherBase(_)), "{error}");
 
-    // Two tasks beside one base.
+    // Two tasks are tuned from one base model.
     let tasks = [2, 3].map(|seed| retrained(model.clone(), seed));
     let sets = tasks.each_ref().map(|task| added(&weights(task)));
     for (task, set) in tasks.iter().zip(sets) {
@@ -90,7 +90,7 @@ fn tuning_trains_the_added_pairs_alone() {
     }
 }
 
-/// Hu et al., "LoRA" (2021).
+/// Tests LoRA (Hu et al., 2021).
 #[test]
 fn lora_trains_the_corrections_alone() {
     let config = TokenFormerConfig {

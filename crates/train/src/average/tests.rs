@@ -68,7 +68,43 @@ fn an_average_starts_from_the_weights_that_a_run_starts_from() {
     }
 }
 
-/// The average of the weights, by parameter name.
+#[test]
+fn an_average_that_is_added_later_counts_from_its_own_start() {
+    let _turn = my_turn();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |step| directory.path().join(format!("step-{step:08}"));
+    let mut first = trainer(&config());
+    first.step().unwrap();
+    first.step().unwrap();
+    checkpoint::save(&first, &Journal::default(), &path(2)).unwrap();
+    let (decay, start) = (0.5, EmaStart::Debiased);
+    let mut with_average = config();
+    with_average.train.ema = Some(Ema { decay, start });
+    let mut next = trainer(&with_average);
+    checkpoint::load(&mut next, &path(2)).unwrap();
+    next.step().unwrap();
+    // The weights before the first step of the average have no share.
+    let one = weights(next.model());
+    assert_eq!(of_average(&next), one);
+    // A resumed run continues to count the steps of its average.
+    checkpoint::save(&next, &Journal::default(), &path(3)).unwrap();
+    let mut again = trainer(&with_average);
+    checkpoint::load(&mut again, &path(3)).unwrap();
+    for trainer in [&mut next, &mut again] {
+        trainer.step().unwrap();
+    }
+    let (two, average) = (weights(next.model()), of_average(&next));
+    assert_eq!(of_average(&again), average);
+    for (name, average) in average {
+        for (i, e) in average.into_iter().enumerate() {
+            // c = d (1 − d) / (1 − d²) = 1/3.
+            let expected = one[&name][i] / 3.0 + two[&name][i] * 2.0 / 3.0;
+            assert!((e - expected).abs() < 1e-6, "{name}: {e} is not {expected}");
+        }
+    }
+}
+
+/// Returns the average of the weights, by parameter name.
 pub(crate) fn of_average(trainer: &Trainer<B, Config>) -> BTreeMap<String, Vec<f64>> {
     let average = params::export::<Flex, _>(trainer.average().unwrap()).into_iter();
     average

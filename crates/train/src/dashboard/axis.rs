@@ -12,7 +12,7 @@ pub(super) struct ValueAxis {
 }
 
 impl ValueAxis {
-    /// The axis of finite values from `low` to `high`, with at most about `count` steps.
+    /// Makes the axis of finite values from `low` to `high`, with at most about `count` steps.
     pub(super) fn new(low: f64, high: f64, count: usize) -> Self {
         let largest = low.abs().max(high.abs());
         // Values that hardly differ are drawn as a flat line, so that labels differ within their first three digits.
@@ -42,7 +42,7 @@ impl ValueAxis {
     }
 }
 
-/// Round numbers of steps from `low` to `high`, at most about `count` of them, with their labels.
+/// Returns at most about `count` round step numbers from `low` to `high`, with their labels.
 pub(super) fn step_ticks(low: f64, high: f64, count: usize) -> Vec<(f64, String)> {
     let step = round_step((high - low) / count.max(1) as f64).max(1.0);
     let first = (low / step).ceil();
@@ -55,7 +55,7 @@ pub(super) fn step_ticks(low: f64, high: f64, count: usize) -> Vec<(f64, String)
     ticks.map(|tick| (tick, label(tick))).collect()
 }
 
-/// The smallest number of at least `step` that is 1, 2 or 5 times a power of ten.
+/// Returns the smallest number that is at least `step` and is 1, 2 or 5 times a power of ten.
 fn round_step(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
     let factors = [1.0, 2.0, 5.0, 10.0];
@@ -63,7 +63,7 @@ fn round_step(step: f64) -> f64 {
     factor.unwrap_or(10.0) * power
 }
 
-/// A tick with just enough digits to distinguish it from the next one.
+/// Labels a tick with just enough digits to distinguish it from the next one.
 fn label(tick: f64, step: f64) -> String {
     // Adding zero drops the sign of a negative zero.
     let tick = if tick.abs() < step / 2.0 { 0.0 } else { tick };

@@ -1,19 +1,19 @@
-//! The display as lines of text. In a terminal, lines have at most 80 columns.
+//! The display as lines of text. In a terminal, the lines of a row have at most 80 columns.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use super::rows::{Metric, Reached, Sink};
-use super::{Activity, GRADIENT_NORM, LEARNING_RATE, LOSS, Pace, UTILISATION, Unit};
+use super::{Activity, GRADIENT_NORM, LEARNING_RATE, LOSS, MUON_RATE, Pace, UTILISATION, Unit};
 use residual_zoo_report::{duration, si, wrap};
 use residual_zoo_system::console::print;
 use residual_zoo_system::terminal::output_columns;
 
-/// Maximum columns of a line in a terminal.
+/// Maximum number of columns in a terminal, for each line of a row.
 const COLUMNS: usize = 80;
-/// Time after which a line reports a validation, a sample or a checkpoint that is still in progress.
+/// Time after which a line reports a validation or a sample that is still in progress.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The time between two such lines.
+/// The time between two lines about the same validation or sample.
 const REMINDER: Duration = Duration::from_secs(5);
 /// Time without a row after which a line reports the progress of the steps.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 pub(super) struct Log {
     pace: Pace,
     unit: Unit,
-    /// Maximum columns of a line; unlimited in a file or a pipe.
+    /// Maximum number of columns for each line of a row; unlimited in a file or a pipe.
     columns: usize,
     activity: Activity,
     /// The time of the next line about the activity.
@@ -43,7 +43,7 @@ impl Log {
         }
     }
 
-    /// A line about the activity, if it is due.
+    /// Returns a line about the activity, if one is due.
     fn reminder(&mut self, activity: Activity, now: Instant) -> Option<String> {
         let trains = activity == Activity::Training;
         if !self.activity.is_same(activity) {
@@ -97,7 +97,7 @@ impl Sink for Log {
     }
 }
 
-/// The lines of a row, of at most `columns` columns: the training, and below it the validation.
+/// Returns the lines of a row, with at most `columns` columns each: first the training, then the validation.
 fn lines(
     reached: Reached,
     metrics: &[Metric],
@@ -110,11 +110,11 @@ fn lines(
     let valid = metrics.iter().find(|m| m.name == LOSS && m.valid);
     let valid = valid.map(|metric| format!("valid loss {}", metric.shown));
     if metrics.iter().all(|metric| metric.valid) {
-        // Before the first step there is only a validation.
+        // Before the first step, there is only a validation.
         let valid = valid.map(|valid| validation(&step, 2, &valid, columns));
         return std::iter::once(step).chain(valid).collect();
     }
-    // From the most to the least important; fields that do not fit are left out from the end.
+    // From the most to the least important; fields that do not fit are omitted, the last one first.
     let ranked = [
         (0, Some(step.clone())),
         (
@@ -145,7 +145,10 @@ fn lines(
         ),
         (
             5,
-            trained(LEARNING_RATE).map(|m| format!("lr {:.2e}", m.value)),
+            trained(LEARNING_RATE).map(|m| match trained(MUON_RATE) {
+                Some(muon) => format!("lr {:.1e}/{:.1e}", m.value, muon.value),
+                None => format!("lr {:.2e}", m.value),
+            }),
         ),
     ];
     let ranked = ranked
@@ -168,14 +171,14 @@ fn lines(
     lines
 }
 
-/// The line of a validation, with its loss in the column of the training loss if there is room.
+/// Returns the line of a validation, with its loss in the column of the training loss if there is room.
 fn validation(step: &str, gap: usize, valid: &str, columns: usize) -> String {
     let indent = (step.len() + gap).saturating_sub("valid ".len());
     let indent = indent.min(columns.saturating_sub(valid.chars().count()));
     cut(format!("{}{valid}", " ".repeat(indent)), columns)
 }
 
-/// The counter of steps, such as `step  20/300`.
+/// Returns the step counter, such as `step  20/300`.
 fn counter(step: usize, total: usize) -> String {
     let width = total.to_string().len();
     format!("step {step:>width$}/{total}")
@@ -185,7 +188,7 @@ fn left_of(left: Duration) -> String {
     format!("left {}", duration(left))
 }
 
-/// The first `columns` characters.
+/// Shortens a text to at most `columns` characters, with `…` at the end.
 fn cut(text: String, columns: usize) -> String {
     match text.chars().count() > columns {
         true => text.chars().take(columns - 1).chain(['…']).collect(),
@@ -193,7 +196,7 @@ fn cut(text: String, columns: usize) -> String {
     }
 }
 
-/// Shows `value` in at most `width` characters: `1.4342`, `12.345`, `9.9e12`.
+/// Shows `value` in at most `width` characters: `1.4342`, `12.345`, `2e12`.
 fn digits(value: f64, width: usize) -> String {
     for decimals in (0..=width.saturating_sub(2)).rev() {
         let text = format!("{value:.decimals$}");
@@ -219,7 +222,7 @@ mod tests {
 
     const TEXT: Unit = Unit::Tokens(Some(1.0));
 
-    /// A row with all metrics.
+    /// Returns a row with all metrics.
     fn full(value: f64) -> Vec<Metric> {
         let loss = super::super::describe_loss(value, Some(1.0), TEXT);
         let mut metrics: Vec<Metric> = [LOSS, GRADIENT_NORM, LEARNING_RATE, TEXT.speed()]
@@ -254,6 +257,14 @@ mod tests {
                 "step  20/300  loss 4.1234  12.3k tok/s  norm 1.234  lr 1.00e-3  left 2m 10s",
                 "        valid loss 4.1234 (perplexity 61.77, accuracy 100.0 %, 5.949 bits/byte)",
             ]
+        );
+        let mut with_muon = metrics.clone();
+        with_muon.push(metric(MUON_RATE, false, 0.02, String::new()));
+        let left = Some(Duration::from_secs(130));
+        let shown = lines(reached, &with_muon, left, TEXT, COLUMNS);
+        assert_eq!(
+            shown[0],
+            "step  20/300 loss 4.1234 12.3k tok/s norm 1.234 lr 1.0e-3/2.0e-2 left 2m 10s"
         );
         let only = [metrics.remove(4)];
         let start = Reached { step: 0, ..reached };
@@ -293,7 +304,7 @@ mod tests {
                 let shown = &lines(reached, &metrics, left, TEXT, COLUMNS)[0];
                 assert!(shown.chars().count() <= COLUMNS, "{shown}");
                 assert!(!fits || shown.contains("MFU"), "{shown}");
-                // A file has every field, and the validation is in one column.
+                // In a file, every field is shown, and both losses are in the same column.
                 let shown = lines(reached, &metrics, left, TEXT, usize::MAX);
                 for field in ["loss", "tok/s", "norm", "lr", "MFU"] {
                     assert!(shown[0].contains(field), "{shown:?}");

@@ -2,25 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-/// The times of a run's steps since this start.
+/// The times of a run's steps since this process started or resumed the run.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     opened: Instant,
-    /// The step at which this start began.
+    /// The step at which this process started or resumed the run.
     start: usize,
     total: usize,
     /// The work of the later runs, as a multiple of the work of this run.
     to_come: f64,
-    /// The start of the first step.
+    /// The time at which the first step began.
     began: Option<Instant>,
-    /// The end of the first step.
+    /// The time at which the first step ended.
     first: Option<Instant>,
-    /// The last finished step and its end.
+    /// The last finished step, and the time at which it ended.
     last: Option<(usize, Instant)>,
 }
 
 impl Pace {
-    /// The pace of a run that starts at `start` and has `total` steps.
+    /// Makes the pace of a run that starts at `start` and has `total` steps.
     pub(super) fn new(now: Instant, (start, total): (usize, usize), to_come: f64) -> Self {
         Self {
             opened: now,
@@ -44,23 +44,23 @@ impl Pace {
         self.last = Some((step, now));
     }
 
-    /// The last finished step, or the step at which this start began.
+    /// Returns the last finished step, or the step at which this process started or resumed the run.
     pub(super) fn reached(&self) -> usize {
         self.last.map_or(self.start, |(step, _)| step)
     }
 
-    /// Number of all steps.
+    /// Returns the number of all steps.
     pub(super) fn total(&self) -> usize {
         self.total
     }
 
-    /// Time since this start.
+    /// Returns the time since this process started or resumed the run.
     pub(super) fn elapsed(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.opened)
     }
 
-    /// Mean time per step, including the work between steps. Leaves out the first step once there is another one,
-    /// because backends compile kernels in it.
+    /// Returns the mean time per step, including the work between steps. Once a second step has ended, the first step
+    /// does not count, because backends compile kernels in it.
     fn per_step(&self) -> Option<Duration> {
         let (step, last) = self.last?;
         match step.saturating_sub(self.start) {
@@ -70,7 +70,7 @@ impl Pace {
         }
     }
 
-    /// The remaining time of the run; `None` before the first step has ended.
+    /// Returns the remaining time of the run; `None` before the first step has ended.
     pub(super) fn left(&self, now: Instant) -> Option<Duration> {
         let (step, last) = self.last?;
         let steps = self.total.saturating_sub(step) as f64;
@@ -78,7 +78,8 @@ impl Pace {
         Some(left.saturating_sub(now.saturating_duration_since(last)))
     }
 
-    /// The remaining time of the run and the later runs; `None` without later runs, or before the first step has ended.
+    /// Returns the remaining time of the run and the later runs; `None` without later runs, or before the first step
+    /// has ended.
     pub(super) fn left_of_all(&self, now: Instant) -> Option<Duration> {
         let others = scaled(self.per_step()?, self.total as f64 * self.to_come);
         let left = self.left(now)?;
@@ -86,7 +87,7 @@ impl Pace {
     }
 }
 
-/// A multiple of a time; the longest possible one if it is out of range.
+/// Multiplies a time; returns the longest possible time if the product is out of range.
 fn scaled(time: Duration, by: f64) -> Duration {
     Duration::try_from_secs_f64(time.as_secs_f64() * by).unwrap_or(Duration::MAX)
 }

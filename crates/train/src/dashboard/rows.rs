@@ -1,4 +1,4 @@
-//! burn-train's renderer interface, once for all displays: collects metrics until a row is complete.
+//! Implements burn-train's renderer interface for all displays: collects metrics until a row is complete.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use super::Activity;
 pub(super) struct Metric {
     /// The name.
     pub(super) name: String,
-    /// Whether a validation measured it.
+    /// Whether a validation measured the metric.
     pub(super) valid: bool,
     /// The value.
     pub(super) value: f64,
@@ -30,7 +30,7 @@ pub(super) struct Reached {
     pub(super) step: usize,
     /// Number of all steps.
     pub(super) total: usize,
-    /// Tokens so far.
+    /// Tokens or images so far.
     pub(super) tokens: u64,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Reached {
 pub(super) trait Sink: Send + Sync {
     /// Shows a row.
     fn row(&mut self, reached: Reached, metrics: Vec<Metric>);
-    /// Shows the activity of the run from now on.
+    /// Sets the activity that is shown from now on.
     fn activity(&mut self, activity: Activity);
     /// Shows the end of a step: the steps and tokens so far.
     fn step(&mut self, step: usize, tokens: u64);
@@ -48,7 +48,7 @@ pub(super) trait Sink: Send + Sync {
     fn sample(&mut self, step: usize, text: &str);
 }
 
-/// A renderer of burn-train that passes on complete rows.
+/// A burn-train renderer that passes on complete rows.
 pub(super) struct Rows {
     pub(super) sink: Box<dyn Sink>,
     names: HashMap<MetricId, String>,

@@ -100,7 +100,7 @@ impl Sink for RunStatus {
     }
 
     fn note(&mut self, text: &str) {
-        // Leaves out the notes on how one run of many resumes.
+        // Omits the notes from the start of a run, such as the note on the checkpoint from which it resumes.
         if self.activity != Activity::Starting {
             self.status.clear();
             print(text);
@@ -131,7 +131,7 @@ mod tests {
         let training = text(&pace, Activity::Training);
         let expected = "[1/3] wide: step 11/100, loss 2.1, left 1m 29s, all 4m 49s";
         assert_eq!(training, expected);
-        // The number and the value of a point of a sweep stay.
+        // The number of the run and the value of its sweep point are kept.
         let name = "[12/64] gpt2-shakespeare-cpu, learning rate 0.003, seed 1";
         let shown = (Some("2.1"), Activity::Training);
         for (columns, expected) in [

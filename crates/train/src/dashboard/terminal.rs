@@ -1,7 +1,7 @@
 //! The terminal of this process: the screen, the keys, and the drawing thread.
 //!
-//! A process has one terminal, so its state is static. All calls of a training thread return at once: only the drawing
-//! thread waits for the terminal.
+//! A process has one terminal, so its state is static. Updates from a training thread return at once: while the
+//! dashboard is open, only the drawing thread waits for the terminal.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -28,9 +28,9 @@ use tty::{Key, Keys, is_gone};
 
 /// The longest time between two checks of keys and state.
 const TICK: Duration = Duration::from_millis(250);
-/// The longest time that the program waits at its end for a terminal that accepts no output.
+/// The longest wait for a terminal that accepts no output, when the program ends or is suspended.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// Maximum cells of a terminal for the dashboard. Each cell takes 50 bytes of memory, twice.
+/// Maximum number of terminal cells for the dashboard. Each cell takes 50 bytes in each of two buffers.
 const MOST_CELLS: usize = 1 << 22;
 
 /// The state to draw.
@@ -39,7 +39,7 @@ static STATE: Mutex<Option<Shown>> = Mutex::new(None);
 static OPEN: AtomicBool = AtomicBool::new(false);
 /// Whether the process is about to be suspended.
 static SUSPENDED: AtomicBool = AtomicBool::new(false);
-/// The lock of the thread that writes to the terminal.
+/// The lock that a thread holds while it writes to the terminal.
 static WRITING: Mutex<()> = Mutex::new(());
 /// The number of the newest drawing thread. Earlier threads end.
 static THREAD: AtomicUsize = AtomicUsize::new(0);
@@ -53,11 +53,11 @@ struct Shown {
     changed: bool,
 }
 
-/// Keeps the dashboard open from one run to the next, until it is dropped.
+/// A guard that keeps the dashboard open from one run to the next, until the guard is dropped.
 pub struct Screen(());
 
 impl Screen {
-    /// Keeps the dashboard open once a run opens it.
+    /// Keeps the dashboard open once a run has opened it.
     pub fn keep() -> Self {
         SCREENS.fetch_add(1, Ordering::Relaxed);
         Self(())
@@ -73,7 +73,7 @@ impl Drop for Screen {
     }
 }
 
-/// The sink of one run. The dashboard stays open after it as long as there is another [`Screen`].
+/// The sink of one run. The dashboard stays open after the run as long as there is another [`Screen`].
 pub(super) struct Terminal(Screen);
 
 impl Terminal {
@@ -84,7 +84,7 @@ impl Terminal {
         let mut state = State::new(about.heading(), directory, pace, about.unit);
         let mut shown = lock(&STATE);
         if let Some(before) = shown.take() {
-            // Notes of the previous run are printed at the end.
+            // Only the choice of the chart is kept. The notes of the previous run are printed at the end.
             state.chosen = before.state.chosen;
         }
         *shown = Some(Shown {
@@ -141,7 +141,7 @@ fn note(text: &str) {
 }
 
 /// Closes the dashboard, restores the terminal and prints the waiting lines. Does nothing if the dashboard is closed.
-/// Any thread may call it, even at the end of the program.
+/// Any thread may call this function, even at the end of the program.
 pub fn restore_terminal() {
     // A thread that waits for a stuck terminal must not keep the program from ending.
     let writing = lock_within(&WRITING, PATIENCE);
@@ -152,7 +152,7 @@ pub fn restore_terminal() {
     console::uncover();
 }
 
-/// Gives up the screen while the process is suspended, and lets the dashboard take it again afterwards.
+/// Gives up the screen before the process is suspended (`is_stopping`), or lets the dashboard take it again afterwards.
 pub fn suspend_screen(is_stopping: bool) {
     let writing = lock_within(&WRITING, PATIENCE);
     SUSPENDED.store(is_stopping, Ordering::Release);
@@ -168,7 +168,7 @@ fn update(change: impl FnOnce(&mut State)) {
     }
 }
 
-/// Opens the dashboard and starts its thread. A terminal that cannot show it stays as it is.
+/// Opens the dashboard and starts its thread. A terminal that cannot show the dashboard is left unchanged.
 fn open() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -204,16 +204,18 @@ fn open() {
     }
 }
 
-/// Closes the dashboard of this thread after an error. The terminal is probably gone.
+/// Closes the dashboard after an error in drawing thread `number`, unless a newer thread draws. The terminal is
+/// probably gone, or too large.
 fn close(number: usize) {
     if THREAD.load(Ordering::Acquire) == number {
         restore_terminal();
     }
 }
 
-/// Takes the screen. Ctrl-C stays a signal.
+/// Takes the screen. Ctrl-C still sends a signal.
 fn enter() -> io::Result<()> {
-    // Enabling alone has no effect after the process was suspended, because crossterm assumes that raw mode is on.
+    // Enabling raw mode alone has no effect after the process was suspended, because crossterm assumes that raw mode is
+    // still on.
     terminal::disable_raw_mode()?;
     terminal::enable_raw_mode()?;
     tty::enable_interrupt();
@@ -225,7 +227,7 @@ fn enter() -> io::Result<()> {
     )
 }
 
-/// Gives up the screen. Without `writes`, only the mode of the terminal is reset.
+/// Gives up the screen. Without `writes`, only the terminal mode is reset.
 fn leave(writes: bool) {
     if writes {
         execute!(io::stdout(), cursor::Show, terminal::LeaveAlternateScreen).ok();
@@ -239,10 +241,10 @@ struct Drawing {
     keys: Keys,
     terminal: ratatui::Terminal<CrosstermBackend<Output>>,
     output: Output,
-    /// The time and the size of the last drawing.
+    /// The time of the last drawing.
     drawn: Option<Instant>,
     size: Size,
-    /// Whether the process was in the background, or has left the screen.
+    /// Whether the screen must be taken again, because the process was in the background or gave it up.
     away: bool,
 }
 
@@ -262,7 +264,7 @@ impl Drawing {
         })
     }
 
-    /// Draws until the dashboard is closed. An error means that the terminal is gone.
+    /// Draws until the dashboard is closed. An error means that the terminal is gone or too large.
     fn run(&mut self) -> io::Result<()> {
         while self.goes_on() {
             if is_gone() {
@@ -294,15 +296,15 @@ impl Drawing {
         let _writing = lock(&WRITING);
         if self.goes_on() {
             enter()?;
-            // A new terminal draws everything again. Clearing the old one would ask the terminal for the position of
-            // its cursor, and not every terminal answers.
+            // A new `Terminal` draws everything again. Clearing the old one would query the cursor position, and not
+            // every terminal answers.
             self.terminal = ratatui::Terminal::new(CrosstermBackend::new(self.output.clone()))?;
             (self.drawn, self.away) = (None, false);
         }
         Ok(())
     }
 
-    /// Draws if anything changed, and every second to update the times.
+    /// Draws if anything changed, and once a second to update the times.
     fn draw(&mut self) -> io::Result<()> {
         let now = Instant::now();
         let old = |drawn: Instant| now.saturating_duration_since(drawn) >= Duration::from_secs(1);
@@ -373,7 +375,7 @@ fn check_size(size: Size) -> io::Result<()> {
     }
 }
 
-/// Writes a frame at once.
+/// Writes a whole frame to standard output.
 fn write_all(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(bytes)?;

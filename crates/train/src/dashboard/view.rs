@@ -1,4 +1,4 @@
-//! Drawing of the state of a run. Small terminals show less.
+//! Draws the state of a run. Small terminals show less.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -24,7 +24,7 @@ const NOTES: usize = 20;
 
 /// The state that the dashboard shows.
 pub(super) struct State {
-    /// The names of the run.
+    /// The parts of the heading: names, parameters, number and seed.
     pub(super) heading: Vec<String>,
     /// The run directory.
     pub(super) directory: String,
@@ -53,7 +53,7 @@ pub(super) struct Curve {
 }
 
 impl State {
-    /// The state of a run that has not begun.
+    /// Makes the state of a run that has not begun.
     pub(super) fn new(heading: Vec<String>, directory: String, pace: Pace, unit: Unit) -> Self {
         Self {
             heading,
@@ -114,7 +114,7 @@ impl State {
         self.chosen = (self.chosen + by) % count;
     }
 
-    /// The curves that have points.
+    /// Returns the curves that have points.
     fn charts(&self) -> impl Iterator<Item = &Curve> {
         let curves = self.curves.iter();
         curves.filter(|curve| !curve.train.is_empty() || !curve.valid.is_empty())
@@ -201,7 +201,7 @@ fn draw_gauge(frame: &mut Frame, area: Rect, state: &State) {
     frame.render_widget(gauge, area);
 }
 
-/// Time so far and time left.
+/// Describes the time so far and the time left.
 fn times(pace: &Pace, now: Instant) -> String {
     let mut parts = vec![format!("{} so far", duration(pace.elapsed(now)))];
     match pace.left(now) {
@@ -213,7 +213,7 @@ fn times(pace: &Pace, now: Instant) -> String {
     parts.join(" · ")
 }
 
-/// The newest values, as text.
+/// Returns the newest values, as text.
 fn numbers(state: &State) -> Vec<String> {
     let shown = |valid: usize| {
         let curves = state.curves.iter();
@@ -225,7 +225,7 @@ fn numbers(state: &State) -> Vec<String> {
         "mfu" => format!("MFU {value}"),
         name => format!("{name} {value}"),
     });
-    // All other values are of the last row.
+    // A validation of an earlier row is shown with its step.
     let newest = shown(0).map(|(_, (_, step))| *step).max();
     let valid = shown(1).map(|(name, (value, step))| match newest > Some(*step) {
         true => format!("valid {name} {}", at_step(value, *step)),
@@ -258,7 +258,7 @@ fn stopping(what: &str) -> Line<'static> {
     Line::styled(format!("stopping {what}"), style)
 }
 
-/// Draws the chosen chart, and in a large area the others below it.
+/// Draws the chosen chart and, in a large area, as many of the next charts as fit below it.
 fn draw_charts(frame: &mut Frame, area: Rect, state: &State) {
     let mut charts: Vec<&Curve> = state.charts().collect();
     if charts.is_empty() {
@@ -341,7 +341,7 @@ fn draw_chart(frame: &mut Frame, area: Rect, curve: &Curve, unit: Unit) {
     draw_steps(frame, below, first, last);
 }
 
-/// The name of a chart, and the style of each curve.
+/// Returns the name of a chart, and the style of each curve.
 fn legend(curve: &Curve, of: Unit) -> Line<'static> {
     let unit = match of {
         _ if curve.name != LOSS => "",
@@ -357,7 +357,7 @@ fn legend(curve: &Curve, of: Unit) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Draws labels of steps under their positions, from `first` at the left end to `last` at the right end.
+/// Draws step labels under their positions, from `first` at the left end to `last` at the right end.
 fn draw_steps(frame: &mut Frame, area: Rect, first: f64, last: f64) {
     let mut free = area.x;
     for (step, label) in step_ticks(first, last, area.width as usize / 12) {

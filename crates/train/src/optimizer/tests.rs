@@ -23,7 +23,7 @@ pub(crate) fn trace(name: &str) -> Trace {
     (tensors, serde_json::from_str(&metadata["config"]).unwrap())
 }
 
-/// The matrix `[out, in]` of a trace as `[1, in, out]`.
+/// Returns the matrix `[out, in]` of a trace as `[1, in, out]`.
 fn matrix(data: &TensorData) -> Tensor<Flex, 3> {
     Tensor::<Flex, 2>::from_data(data.clone(), &Default::default())
         .transpose()
@@ -130,7 +130,7 @@ fn adamw_follows_its_trace() {
     }
 }
 
-/// Keller Jordan's Muon without momentum, so that a step of 1 has singular values near 1.
+/// Returns Keller Jordan's Muon without momentum, so that a step at learning rate 1 has singular values near 1.
 fn one_step() -> Muon {
     Muon {
         learning_rate: Some(1.0),
@@ -148,7 +148,7 @@ fn muon_takes_each_hidden_matrix_and_adamw_the_rest() {
     let adamw = config();
     let mut hidden = adamw.clone();
     hidden.train.optimizer = OptimizerKind::Muon(one_step());
-    // The first step of the warmup has this share of the peak.
+    // The learning rate of the first warmup step, as a fraction of the peak.
     let share = trainer(&hidden).learning_rate() / hidden.train.learning_rate;
     let [before, by_adamw, by_muon] = [None, Some(&adamw), Some(&hidden)].map(|config| {
         let mut trainer = trainer(config.unwrap_or(&adamw));

@@ -73,7 +73,8 @@ fn schedules_follow_the_traces_of_transformers() {
             }
             false => (size("total"), Schedule::Cosine),
         };
-        // `transformers` counts the learning rate 0 before the first step. Here, warmup rises from 0, whatever the floor.
+        // In `transformers`, the learning rate before the first step counts as step 0. In this project, warmup rises
+        // from 0, whatever the floor.
         let config = TrainConfig {
             learning_rate: 1.0,
             min_learning_rate: MinLearningRate::Ratio(floor),

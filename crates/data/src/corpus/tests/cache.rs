@@ -1,4 +1,4 @@
-//! Entries of the cache.
+//! Tests of cache entries.
 
 use super::*;
 
@@ -183,7 +183,7 @@ fn what_killed_processes_leave_is_used_or_swept() {
     );
 }
 
-/// Returns the content of an entry with the source of another one in its manifest.
+/// Returns the content of an entry, but with the path of another source in its manifest.
 fn strip(content: &[(PathBuf, Vec<u8>)], of: &Setup) -> Vec<(PathBuf, Vec<u8>)> {
     let source = of.dir.path().join("input.txt").display().to_string();
     let with_source = |(name, bytes): &(PathBuf, Vec<u8>)| {

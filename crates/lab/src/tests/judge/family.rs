@@ -54,7 +54,8 @@ fn primary_claims_are_a_family_of_their_own() {
     };
     let mut claims = vec![of(false), of(true), of(false), of(false), of(false)];
     Judgement::correct(&mut claims);
-    // The primary claim is alone: p = 0.013. Beside four others, it would be 5 · 0.013.
+    // The primary claim is alone in its family, so p stays 0.013. In one family with the other four, p would be 5 ·
+    // 0.013.
     let ends = |claim: &Judgement, end: &str| {
         assert!(claim.because.ends_with(end), "{}", claim.because);
     };

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Observations of a line: at each x, a run called `line, X`.
+/// Makes observations of a line: at each x, a run called `line, X`.
 fn line(values: &[(f64, [f64; 3])]) -> Vec<Observation> {
     let run = |(x, losses): &(f64, [f64; 3])| {
         let mut found = seeds(&format!("line, {x}"), "valid_loss", losses);
@@ -75,7 +75,7 @@ fn a_line_is_below_another_where_both_have_points() {
         }
         found
     };
-    // Over the logarithm, the old line is straight: 3.0, 2.5 and 2.0 at 1, 2 and 4.
+    // Over the logarithm of the size, the old line is straight: 3.0, 2.5 and 2.0 at 1, 2 and 4.
     let old = of("old", &[(1.0, [3.0, 3.1, 3.2]), (4.0, [2.0, 2.1, 2.2])]);
     let new = of(
         "new",
@@ -97,7 +97,7 @@ fn a_line_is_below_another_where_both_have_points() {
             && because.ends_with("; -0.0967 ± 0.0143 at 2"),
         "{because}"
     );
-    // Both points of the old line are below the new one, which is high at its ends.
+    // Both points of the old line are below the new line, which is high at its ends.
     assert_eq!(judge(test("old", "new"), &both).0, Verdict::Holds);
     // With points on both sides, the mean does not count.
     let mixed = of("mixed", &[(1.5, [2.9, 3.0, 3.1]), (3.0, [1.0, 1.1, 1.2])]);
@@ -129,7 +129,7 @@ fn a_line_of_which_a_run_is_missing_is_not_tested() {
 
 #[test]
 fn a_transfer_costs_what_the_other_lines_best_value_loses() {
-    // Each line has its loss at the rates 1, 2 and 4, for two seeds.
+    // Makes a line with these losses at the rates 1, 2 and 4, for two seeds.
     let line = |name: &str, losses: [[f64; 2]; 3]| {
         let rates = [1.0, 2.0, 4.0].into_iter().zip(losses);
         rates
@@ -184,7 +184,7 @@ fn a_transfer_costs_what_the_other_lines_best_value_loses() {
 
 #[test]
 fn an_exponent_is_that_of_the_power_law() {
-    // The line bends in the same way for all seeds, so more seeds do not fix its slope better.
+    // The line bends in the same way for all seeds, so more seeds do not determine its slope better.
     let at = |x: f64, bend: f64| (x, [1.0, 1.01, 0.99].map(|noise| bend * noise * x.powf(0.5)));
     let found = line(&[at(1.0, 1.0), at(10.0, 1.05), at(100.0, 1.0)]);
     let test = |low, high| {
@@ -233,12 +233,12 @@ fn a_run_is_sooner_by_where_it_reaches_the_last_loss_of_the_other() {
             [curve("fast", seed, 0.16 + noise), curve("slow", seed, 0.1)]
         })
         .collect();
-    // The slow run ends at 3, which the fast run reaches after 1/0.16 = 6.2 of its ten rows.
+    // The slow run ends at a loss of 3, which the fast run reaches after 1/0.16 = 6.2 of its ten rows.
     assert_eq!(found[0].reaches(Axis::Tokens, 3.0).unwrap().round(), 621.0);
     let (verdict, because) = judge(test("fast", "slow"), &found);
     assert_eq!(verdict, Verdict::Holds);
     assert!(because.starts_with("after 61.7 ± "), "{because}");
-    // Where a run never reaches the loss, the seeds are counted: p = 2 / 2³ is not enough, 2 / 2⁸ is.
+    // If a run never reaches the loss, the seeds are counted: p = 2 / 2³ is not small enough, but 2 / 2⁸ is.
     let never = claim(test("slow", "fast")).judge(&found, &[]);
     assert_eq!(never.verdict, Verdict::Undecided);
     assert!((never.p.unwrap() - 0.25).abs() < 1e-12);

@@ -1,4 +1,4 @@
-//! A panic while the dashboard is open, in a terminal of the command `script`.
+//! Tests a panic while the dashboard is open, in a terminal that the command `script` provides.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! The content of screens of many sizes.
+//! Tests the content of screens of many sizes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::dashboard::{GRADIENT_NORM, LEARNING_RATE, MEMORY};
 
 const TEXT: Unit = Unit::Tokens(None);
 
-/// The lines of a screen of this size, 100 s after `start`.
+/// Returns the lines of a screen of this size, 100 s after `start`.
 fn screen(state: &State, start: Instant, (width, height): (u16, u16)) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let now = start + Duration::from_secs(100);
@@ -31,7 +31,7 @@ fn start(to_come: f64) -> (State, Instant) {
     (State::new(heading, directory, pace, TEXT), start)
 }
 
-/// A run after 120 of 400 steps, 100 s after its start.
+/// Makes a run after 120 of 400 steps, 100 s after its start.
 fn running() -> (State, Instant) {
     let (mut state, start) = start(1.5);
     state.pace.begin(start);
@@ -86,7 +86,7 @@ fn a_small_screen_has_title_progress_times_and_losses() {
             "rmt_vs_transformer · RMT, 16 × 16 · 2 of 6 · seed 1",
             "runs/experiments/pool/RMT-0123456789ab",
             "step 120/400 · 1.2M tokens · 30 %",
-            // 280 steps of 0.75 s, less the 0.75 s since the last one.
+            // 280 steps of 0.75 s, less the 0.75 s since the last step ended.
             "1m 40s so far · 3m 29s left · 10m 59s left of all runs",
             "loss 2.4000",
             "⠒⠒ train   • valid",
@@ -114,7 +114,7 @@ fn a_usual_screen_also_has_every_number() {
     let axis = lines.iter().position(|line| line.contains('└')).unwrap();
     let ticks: Vec<&str> = lines[axis + 1].split_whitespace().collect();
     assert_eq!(ticks, ["0", "20", "40", "60", "80", "100", "120"]);
-    // The label of a step is under it.
+    // Each label is under its step.
     let left = lines[axis].chars().position(|c| c == '└').unwrap();
     let middle = left + 1 + (80 - left - 2) / 2;
     let sixty: String = lines[axis + 1].chars().skip(middle - 1).take(3).collect();

@@ -1,0 +1,3 @@
+//! Muon against AdamW (Jordan et al. 2024, Liu et al. 2025).
+
+residual_zoo::experiment!("muon");
