@@ -3,6 +3,9 @@
 
 use burn::tensor::{Tensor, backend::Backend};
 
+/// w and the x_j, which [`mixtures`] returns where it has no kernel.
+pub type Factors<B> = (Tensor<B, 4>, Vec<Tensor<B, 3>>);
+
 /// Computes the mixtures of each position: `w` `[batch, time, C, J]`, or `[1, 1, C, J]` for all positions, and J
 /// tensors `x` `[batch, time, d]` to C tensors `[batch, time, d]`.
 ///
@@ -12,7 +15,7 @@ use burn::tensor::{Tensor, backend::Backend};
 pub fn mixtures<B: Backend>(
     w: Tensor<B, 4>,
     x: Vec<Tensor<B, 3>>,
-) -> Result<Vec<Tensor<B, 3>>, (Tensor<B, 4>, Vec<Tensor<B, 3>>)> {
+) -> Result<Vec<Tensor<B, 3>>, Factors<B>> {
     #[cfg(feature = "flex")]
     {
         use burn::tensor::TensorPrimitive;
