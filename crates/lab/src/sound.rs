@@ -7,7 +7,7 @@ use residual_zoo_data::{DataConfig, Source};
 
 use crate::check::in_list;
 use crate::quantity::is_curve;
-use crate::{Claim, Experiment, PlannedRun, Test, is_cost};
+use crate::{Claim, Experiment, PlannedRun, Test, describe};
 
 /// Checks the names and numbers of runs, the fields that runs set, the seeds of the sweep, the numbers of claims, and
 /// the data of the runs that a claim compares.
@@ -77,14 +77,7 @@ fn check_seeds<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
 
 /// Checks that runs set no value that is measured.
 fn check_given<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
-    const OTHERS: [&str; 5] = [
-        "first_valid_loss",
-        "peak_memory",
-        "seconds",
-        "step_time",
-        "step_time_spread",
-    ];
-    let is_measured = |name: &str| is_curve(name) || is_cost(name) || OTHERS.contains(&name);
+    let is_measured = |name: &str| describe(name).is_some();
     for spec in &experiment.runs {
         let varied = spec.vary.iter().map(|vary| &vary.name);
         if let Some(name) = spec

@@ -192,7 +192,7 @@ impl Tuning {
                     run: run.name.clone(),
                     seed: None,
                     why: swept.failure(),
-                    diverged: true,
+                    diverged: swept.broken.is_none(),
                 }),
             }
         }

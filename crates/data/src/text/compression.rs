@@ -103,6 +103,16 @@ fn check_name(path: &Path, start: &[u8]) -> Result<(), DataError> {
     }
     let found = Format::of(start);
     let named = compression.ending();
+    if let ("parquet", Some(outer)) = (ending.as_str(), named) {
+        let unpack = if outer == "gz" { "gzip" } else { "zstd" };
+        return Err(DataError::Packed {
+            path: path.into(),
+            problem: format!(
+                "is a Parquet file that was compressed again; decompress it: `{unpack} -dc < OLD.parquet.{outer} > \
+                 NEW.parquet`"
+            ),
+        });
+    }
     if let Some(format) = Format::named(&ending)
         && (found.is_none_or(|found| found == format) || format.is_archive())
     {
@@ -364,6 +374,7 @@ mod tests {
 
     #[test]
     fn files_that_are_packed_twice_are_told_so() {
+        let parquet = b"PAR1\x15\x04\x15\xff".as_slice();
         let zip = b"PK\x03\x04\x14".as_slice();
         for (name, content, says) in [
             (
@@ -375,6 +386,16 @@ mod tests {
                 "x.txt.gz",
                 gz(&zst(b"text")),
                 "as zstd within gzip; unpack it once: `gzip -dc < OLD > NEW.zst`",
+            ),
+            (
+                "x.parquet.gz",
+                gz(parquet),
+                "compressed again; decompress it: `gzip -dc < OLD.parquet.gz > NEW.parquet`",
+            ),
+            (
+                "x.parquet.zst",
+                zst(parquet),
+                "`zstd -dc < OLD.parquet.zst > NEW.parquet`",
             ),
             (
                 "x.jsonl.zst",

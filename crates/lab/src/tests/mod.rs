@@ -179,6 +179,11 @@ fn what_an_experiment_refers_to_must_be_there() {
             r#"values: {"valid_loss""#,
             "sets `valid_loss`, which is measured",
         ),
+        (
+            r#"published: {"valid_loss""#,
+            r#"values: {"lowest_valid_loss""#,
+            "sets `lowest_valid_loss`, which is measured",
+        ),
         (r#"(name: "later""#, r#"(name: " ""#, r#"the name " ""#),
         (r#"(name: "later""#, r#"(name: "a\nb""#, "control character"),
         (
