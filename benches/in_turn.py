@@ -11,8 +11,8 @@ second round runs the programs of each group in reverse order. So a machine that
 programs equally.
 
 The table gives the median over the rounds, the range, and the ratio to the first program of the same group in
-the same round. It also gives the number of cores that other programs used meanwhile, because their load makes the
-times unreliable. --busy keeps one core busy on purpose.
+the same round. It also gives the number of cores that other programs used at the same time, because their load
+makes the times unreliable. --busy keeps one core busy on purpose.
 """
 
 import argparse

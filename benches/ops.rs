@@ -1,6 +1,6 @@
 //! Times the fast and the plain form of each operation, forward and backward, on every backend that is compiled in. The
-//! sizes come from `experiments/gpt2/bench.ron` and `experiments/rmt/bench.ron`. On Burn's GPU backends, it also times
-//! the kernels for matrix products.
+//! sizes come from `experiments/gpt2/bench.ron` and `experiments/rmt/bench.ron`. On Burn's GPU backends, the benchmark
+//! also times the kernels for matrix products.
 //!
 //! ```sh
 //! cargo bench --bench ops                                                          # all operations on Flex

@@ -1,3 +1,3 @@
-//! LAuReL-RW with several initialisations and bounds of α and β (Menghani et al., section 2.1).
+//! LAuReL-RW with several initialisations and bounds of α and β (Menghani et al., Section 2.1).
 
 residual_zoo::experiment!("laurel_start");

@@ -47,7 +47,7 @@ impl<B: Backend> Connection<B> for Mine<B> {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MineConfig {
-    /// The initial value of every γ. With 0, a new model is the plain one.
+    /// The initial value of every γ. With 0, a new model equals the plain model.
     pub gamma: f64,
 }
 

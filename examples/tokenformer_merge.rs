@@ -1,3 +1,3 @@
-//! Merging two TokenFormers that were tuned with new parameter tokens (Wang et al., sections 4.4 and 5).
+//! Merging two TokenFormers that were tuned with new parameter tokens (Wang et al., Sections 4.4 and 5).
 
 residual_zoo::experiment!("tokenformer_merge");

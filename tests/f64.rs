@@ -40,9 +40,9 @@ fn every_case_equals_the_reference_to_the_digits_it_is_stored_with() {
         let device = Default::default();
         let outcome = case.pass::<Autodiff<Flex>>(&case.config, &case.weights, &device);
         // Half a unit in the last place of f32 is 6e-8 of the value. Burn's RmsNorm computes the mean square in f32 for
-        // any input type. If a ResNet uses its running variances, the reference had them in f64, but the files have
-        // them rounded. With the rounded variances, the reference's own logits would differ from the stored ones by as
-        // much.
+        // any input type. For a ResNet that uses its running variances, the reference had the variances in f64, but the
+        // files store rounded values. With the rounded values, the reference's own logits would differ from the stored
+        // logits by the same amount.
         let uses_running = case
             .weights
             .keys()

@@ -1,5 +1,5 @@
-//! Hours of kills, stops, full disks and closed terminals, with several processes that share one pool and one cache.
-//! Nothing is lost, differs, hangs or is left behind.
+//! Hours of kills, stops, full disks and closed terminals, with several processes that share one pool and one cache. No
+//! data are lost or changed, no process hangs, and nothing is left behind.
 //!
 //! ```sh
 //! cargo test --release --test soak -- --ignored --nocapture --test-threads 1
@@ -307,7 +307,7 @@ fn harmed_cache(numbers: &mut Numbers, counts: &mut Counts) {
     counts.add("caches");
 }
 
-/// A run that never ends, which shows whether its memory or its number of files grows.
+/// An endless run, to see whether its memory or its number of files grows.
 struct Endless {
     scratch: Scratch,
     child: Child,

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""ResNet-20 on CIFAR-10 in PyTorch by the recipe of cifar-cpu.ron, and by this project beside it.
+"""Trains ResNet-20 on CIFAR-10 in PyTorch and in this project, with the recipe of cifar-cpu.ron.
 
-Both train on the same images for the same number of steps. For each seed, one follows the other. Prints the accuracy
-on the test images and the median time of a step. PyTorch's time excludes drawing the images.
+Both train on the same images for the same number of steps, one after the other for each seed. Prints the accuracy on
+the test images and the median time of a step. PyTorch's time excludes drawing the images.
 
     crates/resnet/pytorch.py --data cifar-10-batches-bin --program target/release/residual-zoo [-- --backend tch]
 """
@@ -61,7 +61,7 @@ def read(directory, names):
 
 
 def augmented(images):
-    """A crop from four pixels of border, mirrored in half of the cases, for each image."""
+    """Returns a random crop of each image with a border of four pixels, mirrored in half of the cases."""
     padded = F.pad(images, (4, 4, 4, 4))
     at = torch.randint(0, 9, (2, len(images)))
     views = torch.stack([image[:, y : y + 32, x : x + 32] for image, y, x in zip(padded, *at)])
@@ -89,7 +89,7 @@ def pytorch(directory, steps, seed):
         for group in optimizer.param_groups:
             group["lr"] = 0.1 * rate(step)
         picked = torch.randint(0, len(train), (128,))
-        # As here, the border is black, so it is made before normalisation.
+        # As in this project, the border is black, so it is added before normalisation.
         images = ((augmented(train[picked]) - mean) / std).contiguous(memory_format=torch.channels_last)
         start = time.perf_counter()
         loss = F.cross_entropy(model(images), classes[picked])

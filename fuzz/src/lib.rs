@@ -1,8 +1,8 @@
 //! Properties that must hold for any bytes that the zoo reads, one function for each kind of file.
 //!
-//! Each function gives `data` to a parser as a user would, by path if the parser reads a path. It
-//! panics if a property is violated: the parser panics, it accepts invalid data, or its error is not
-//! a single line. It returns `Ok` if the parser accepted `data`, else the error.
+//! Each function gives `data` to a parser as a user would, by path if the parser reads a path. The function panics if a
+//! property is violated: the parser panics, accepts invalid data, or returns an error of more than one line. The
+//! function returns `Ok` if the parser accepted `data`, otherwise the error.
 //!
 //! The fuzz targets and the tests of hostile input call these functions.
 

@@ -26,7 +26,7 @@ fn every_seed_is_accepted() {
         for seed in seeds {
             let mut content = fs::read(&seed).unwrap();
             if name == "manifest" {
-                // The last bits of weights, and so their hashes, differ between processors.
+                // The last bits of weights, and therefore their hashes, differ between processors.
                 content = good_checkpoint()["manifest.json"].clone();
             }
             let verdict = target(&content);

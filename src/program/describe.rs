@@ -65,7 +65,7 @@ pub fn describe(options: DescribeArgs) -> anyhow::Result<()> {
     }
     if options.path.is_dir() && !options.allow_paths && origin.is_none() {
         match check_paths(&options.path, &data, &options.data) {
-            // `describe` needs no text, so a text that is not downloaded yet is no error.
+            // `describe` needs no text, so a text that is not downloaded yet is not an error.
             Err(RunError::Data(DataError::NotInHubCache { .. })) => {}
             checked => checked?,
         }

@@ -12,7 +12,7 @@ use super::{LoopsArgs, note_edited};
 
 /// Write a run's model for another project
 ///
-/// A GPT-2 becomes a GPT2LMHeadModel of Hugging Face's transformers, and a Llama the class that has its
+/// A GPT-2 becomes a GPT2LMHeadModel of Hugging Face's transformers, and a Llama becomes the class that has its
 /// settings, such as LlamaForCausalLM. Other language models, with any connection, come with Python code for
 /// trust_remote_code=True. With --loops, the exported model has that number of loops.
 ///

@@ -21,9 +21,9 @@ const MOST_TEXTS: usize = 10_000;
 pub struct GenerateArgs {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
-    /// Text to continue; repeat it for several. The model reads as many of its last tokens as the context has; when the
-    /// context is full, generation continues from the newest half
-    /// [default: the token between documents, or the first one of the vocabulary]
+    /// Text to continue; repeat it for several. The model reads only the last tokens of a text that is longer than the
+    /// context; when the context is full, generation continues from the newest half [default: the token between
+    /// documents, or the first one of the vocabulary]
     #[arg(long, value_name = "TEXT")]
     prompt: Vec<String>,
     /// Texts for each prompt, 1 to 10000. Several texts are generated together and printed at the end, with a

@@ -13,8 +13,9 @@ use residual_zoo_system::terminal::output_columns;
 
 /// List the architectures, connections, run files and experiments that have a name
 ///
-/// Without WORD, print the names. With one of the words architectures, connections, runs and experiments, print a
-/// description of each. Any other word searches: only names and descriptions that contain all such words are shown.
+/// Without WORD, print the names. With one of the words architectures, connections, runs or experiments, print the
+/// names of this kind with descriptions. Any other word searches: only names and descriptions that contain all such
+/// words are shown.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   residual-zoo list runs

@@ -178,8 +178,8 @@ fn version() -> String {
     )
 }
 
-/// Returns the experiment of this name or in this file, at `scale` or else at `usual`. Also returns the name of the
-/// scale, if the experiment has scales. Returns `None` if `path` is not an experiment.
+/// Returns the experiment of this name or in this file, at `scale`, or at `usual` without a `scale`. Also returns the
+/// name of the scale, if the experiment has scales. Returns `None` if `path` is not an experiment.
 fn experiment_of(
     path: &Path,
     scale: Option<&str>,

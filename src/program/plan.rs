@@ -21,7 +21,7 @@ use super::{at_most, experiment_of, memory_note, passes_note_of, read_config};
 /// Estimate the cost of a run: parameters, FLOPs, memory, and time on one or several devices
 ///
 /// Times follow from the FLOPs of the run and the FLOP/s that a device sustains, which is a share of its peak. Without
-/// --tflops, the speed of matrix products on this machine is used, which no run reaches.
+/// --tflops, the times assume the speed of matrix products on this machine, which no run reaches.
 ///
 /// Parameters and FLOPs hold for the vocabulary in the table. It is the vocabulary of the data. If the data are large
 /// or would have to be downloaded, a note states the assumed vocabulary.
@@ -35,7 +35,7 @@ pub struct PlanArgs {
     /// A run file, or an experiment or its file
     #[arg(value_name = "CONFIG|EXPERIMENT")]
     path: PathBuf,
-    /// The scale, if the experiment has several [default: paper, or else the first one]
+    /// The scale, if the experiment has several [default: paper if the experiment has it, otherwise the first one]
     #[arg(long, value_name = "SCALE")]
     scale: Option<String>,
     /// Set a field of every run, such as train.steps=100; repeat it for several

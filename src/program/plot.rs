@@ -132,7 +132,7 @@ fn curve(run: &Path, config: &RunConfig) -> anyhow::Result<Curve> {
     })
 }
 
-/// Returns the quantity to draw: the requested one, or else a loss with which these runs can be compared.
+/// Returns the quantity to draw: the requested one, otherwise a loss with which these runs can be compared.
 fn vertical(options: &PlotArgs, runs: &mut [(Curve, DataConfig)]) -> anyhow::Result<String> {
     let loss = "valid_loss".to_owned();
     let curves: Vec<Curve> = runs.iter().map(|(run, _)| run.clone()).collect();

@@ -10,9 +10,9 @@ use super::{experiment_of, name_of, read_config};
 
 /// Try values of some fields and find the best: grids, ranges, random draws, successive halving
 ///
-/// Every combination of values is trained for every seed. The report draws the loss over each field, marks the best,
-/// and warns if it is at the edge of a range. Runs are shared with experiments and not repeated. Ctrl-C stops and
-/// saves; the same command (without --force) continues.
+/// Every combination of values is trained for every seed. The report draws the loss over each field, marks the best
+/// point, and warns if this point is at the edge of a range. Runs are shared with experiments and not repeated. Ctrl-C
+/// stops and saves; the same command (without --force) continues.
 #[derive(Args)]
 #[command(after_long_help = "Example:
   residual-zoo sweep gpt2/smoke --seeds 2 \\
@@ -21,7 +21,7 @@ pub struct SweepArgs {
     /// A run file, or an experiment or its file. All its runs are swept
     #[arg(value_name = "CONFIG|EXPERIMENT")]
     file: PathBuf,
-    /// The scale, if the experiment has several [default: smoke, or else the first one]
+    /// The scale, if the experiment has several [default: smoke if the experiment has it, otherwise the first one]
     #[arg(long, value_name = "SCALE")]
     scale: Option<String>,
     #[command(flatten)]

@@ -103,7 +103,7 @@ pub fn tokenize(options: TokenizeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the data are one file of plain text, rather than JSON lines or Parquet with fields.
+/// Whether the data are one file of plain text, rather than JSON Lines or Parquet with fields.
 fn is_plain(source: &Source) -> bool {
     let has_fields = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -103,7 +103,7 @@ fn frozen(config: &RunConfig, vocabulary: Vocabulary) -> Option<usize> {
 }
 
 /// Checks that `model` is a TokenFormer with plain connections. If the run `first` provides its weights, also checks
-/// that they belong to such a TokenFormer, and that it has not been tuned.
+/// that the weights belong to such a TokenFormer, and that this TokenFormer has not been tuned.
 fn check_tune(model: &ModelConfig, first: Option<&Path>) -> anyhow::Result<()> {
     let wrong = |problem: String| Err(ConfigError::new("--tune", problem).into());
     if !matches!(model.plain(), Some(Zoo::TokenFormer(_))) {

@@ -253,8 +253,8 @@ fn the_corner_of_a_widened_transformer_is_the_smaller_one() {
     }
 }
 
-/// Returns the first rows and columns of `large`, as many as `shape` has. The columns consist of `parts` equal blocks,
-/// and the first columns of each block are taken.
+/// Returns a corner of `large` in this `shape`: the first rows, and some of their columns. The columns consist of
+/// `parts` equal blocks, and the first columns of each block are taken.
 fn corner(large: &TensorData, shape: &[usize], parts: usize) -> TensorData {
     let values: Vec<f32> = large.iter().collect();
     let columns = large.shape[large.shape.len() - 1];

@@ -5,7 +5,7 @@
 
 MODEL is an exported directory, run by transformers, or the address of a server with OpenAI's API,
 http://HOST:PORT/v1/completions; `dummy` makes up its answers. Further arguments go to lm_eval's model. TASKS is a
-folder with JSON lines, one file for each task. OUT gets the metrics and the samples as JSON. The tasks are lm_eval's
+folder with one JSON Lines file for each task. OUT gets the metrics and the samples as JSON. The tasks are lm_eval's
 own, with these files as their data.
 """
 

@@ -190,7 +190,7 @@ fn the_longest_request_is_known_before_the_model_is_loaded() {
     fs::write(&file, "é".repeat(20)).unwrap();
     let tasks = [Task::read(&file.display().to_string(), None).unwrap()];
     let chars = Tokenizer::train(&TokenizerConfig::Chars, &["é"]).unwrap();
-    // The request has one token before the text and 20 of the text. The last one is only predicted.
+    // The request has one token before the text and 20 of the text. The last token is only predicted.
     let exact = |context| longest(&tasks, &chars, (context, context), || true).unwrap();
     assert_eq!(exact(1000), 20);
     assert_eq!(exact(8), 8);

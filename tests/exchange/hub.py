@@ -58,7 +58,7 @@ def main(out):
         beyond = name.endswith("beyond")
         assert beyond or max(ids) < size + SPARE, (name, ids)
         if beyond:
-            # Tokens without a row in the table are not tokens of the model, so the text has none.
+            # Tokens without a row in the table are not tokens of the model, so the text has no such tokens.
             (there / "text.txt").write_text(TEXT)
             ids = tokenizer(TEXT, add_special_tokens=False).input_ids
         (there / "encoded.json").write_text(json.dumps(ids))

@@ -68,8 +68,8 @@ fn line(row: &Row, link: &str) -> String {
     format!("| {sign} | {says} | {reported} | {found} | {link} |\n")
 }
 
-/// Formats a table of claims. The first claim of an experiment states the experiment's budget. Claims of an experiment
-/// that are not tested for the same reason share a row.
+/// Formats a table of claims. The first claim of an experiment states the experiment's budget. Untested claims of an
+/// experiment share a row if the reason is the same.
 fn rows<'a>(rows: impl Iterator<Item = (&'a Results, &'a Row)>) -> String {
     let mut joined: Vec<(&Results, Row)> = Vec::new();
     for (results, row) in rows {

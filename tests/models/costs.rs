@@ -226,7 +226,7 @@ fn costs_of_the_largest_sizes_do_not_overflow() {
         };
         let config = serde_json::to_value(&model).unwrap();
         let mut possible = sizes(&config);
-        // The larger one of these sizes is, the lower the cost is, so they are left out.
+        // A larger value of these sizes lowers the cost, so these sizes are left out.
         possible.retain(|pointer| {
             let name = pointer.rsplit('/').next().unwrap();
             !["block", "dilation", "period"].contains(&name)

@@ -1,5 +1,5 @@
-//! Each test gives a one-line error with the cause and the remedy. The exit code is 2 if the user's input is at fault,
-//! and 1 if the machine is. No data are lost.
+//! Each bad input gives a one-line error with the cause and the remedy. The exit code is 2 if the user's input is at
+//! fault, and 1 if the machine is. No data are lost.
 
 use std::fs;
 use std::path::Path;

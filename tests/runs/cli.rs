@@ -154,7 +154,7 @@ fn the_memory_of_a_run_that_recomputes_all_layers_as_one_is_estimated() {
     let every = "train.recompute=Every(9223372036854775808)";
     let layers = "Gpt2(n_layer: 4, n_head: 1, width: 8, context: 8)";
     let data = "(source: Synthetic(tokens: 2000))";
-    // A tree needs layers in pairs, and twice the number in `every` is zero in 64 bits.
+    // A tree needs layers in pairs, and twice the number in `every` overflows to zero in 64 bits.
     let text = format!(
         "(model: Composed(layers: [{layers}], connection: PerLayer(Tree())), data: {data})"
     );

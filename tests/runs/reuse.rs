@@ -235,7 +235,7 @@ fn an_experiment_begins_with_the_merged_weights_of_two_runs() {
     std::fs::remove_dir_all(merged).unwrap();
     ok(&mut experiment());
     assert_eq!(weights(merged), weights(&by_hand));
-    // If a run starts from a deleted run, it is trained again. Merged runs are then made again too.
+    // A run that starts from a deleted run is trained again. Merged runs are then made again too.
     let before = std::fs::metadata(merged.join("config.ron"))
         .unwrap()
         .modified()

@@ -586,7 +586,7 @@ fn who_sends_much_sees_why_it_is_refused() {
     }
 }
 
-/// A server that can no longer compute must not go on to accept requests.
+/// A server that can no longer compute must not continue to accept requests.
 #[test]
 fn a_server_ends_when_its_model_panics() {
     let scratch = Scratch::new();

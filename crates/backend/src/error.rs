@@ -32,7 +32,7 @@ pub enum BackendError {
     /// LibTorch has no GPU of this index.
     #[error("there is no GPU {index}: {}", found_gpus(*.found))]
     NoSuchGpu {
-        /// The index.
+        /// The requested index.
         index: usize,
         /// The number of GPUs that LibTorch finds.
         found: usize,
@@ -99,7 +99,8 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Recognises panic messages about exhausted memory, from PyTorch on a GPU or a CPU, or from the CUDA driver. Returns
-/// `None` for other messages, and otherwise the size of the tensor, if the message has it.
+/// `Some(Some(size))` if the message states the size of the tensor, `Some(None)` if it states no size, and `None` for
+/// other messages.
 pub fn out_of_memory(message: &str) -> Option<Option<String>> {
     const WANTED: [&str; 2] = ["Tried to allocate ", "tried to allocate "];
     let says = [

@@ -57,8 +57,8 @@ impl OnBackend for Shrink {
 
 /// Measures the peak memory of work.
 ///
-/// On Flex, it counts Rust's allocations of at least 256 bytes, which include nearly every tensor. The program must
-/// declare the counting allocator:
+/// On Flex, the measurement counts Rust's allocations of at least 256 bytes, which include nearly every tensor. The
+/// program must declare the counting allocator:
 ///
 /// ```
 /// use residual_zoo_backend::PeakAlloc;
@@ -68,8 +68,8 @@ impl OnBackend for Shrink {
 /// # fn main() {}
 /// ```
 ///
-/// With LibTorch on a GPU, it measures the memory of the tensors. With the other backends, it measures the size of the
-/// memory pool. LibTorch reports no memory on a CPU.
+/// With LibTorch on a GPU, the result is the memory of the tensors. With the other backends, the result is the size of
+/// the memory pool. LibTorch reports no memory on a CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct PeakMemory {
     kind: BackendKind,

@@ -12,7 +12,7 @@ use crate::{BackendError, BackendKind, panic_message};
 
 /// Work that can run on any backend.
 pub trait OnBackend {
-    /// The result.
+    /// The result of the work.
     type Output;
 
     /// Does the work on `device`.

@@ -141,7 +141,7 @@ pub const TEXTS: [&str; 11] = [
 /// The training data.
 #[derive(Args, Debug, Clone)]
 pub struct DataArgs {
-    /// The data: a text file, a directory of text, JSON lines (.jsonl), each plain or compressed (.gz, .zst), Parquet
+    /// The data: a text file, a directory of text, JSON Lines (.jsonl), each plain or compressed (.gz, .zst), Parquet
     /// (.parquet), an address on the Hugging Face hub (hf://datasets/OWNER/NAME/PATH), `tinyshakespeare` (downloaded
     /// once) or `synthetic` (needs no file). For a run on images: the directory of CIFAR's binary files, or one with
     /// `train` and `val` [default: `data.source` of the RON file]
@@ -149,7 +149,7 @@ pub struct DataArgs {
     pub data: Option<String>,
     /// The tokenizer of text: `bytes`, `chars`, `bpe:SIZE` (trained on the text), the path of a Hugging Face
     /// tokenizer.json, or the address of a model on the hub (hf://OWNER/NAME) [default: `data.tokenizer` of the RON
-    /// file, which is `chars` unless it says otherwise]
+    /// file, or `chars` if the file has none]
     #[arg(long, value_name = "NAME|PATH")]
     pub tokenizer: Option<String>,
 }

@@ -106,11 +106,11 @@ struct Program {
 #[derive(Args, Debug)]
 pub struct ExperimentArgs {
     /// The scale, if the experiment has several. The zoo's experiments have smoke (seconds), cpu (from minutes to two
-    /// hours on two cores with `--jobs 2`, several seeds) and paper (as published, for GPUs) [default: smoke, or else
-    /// the first one]
+    /// hours on two cores with `--jobs 2`, several seeds) and paper (as published, for GPUs) [default: smoke if the
+    /// experiment has it, otherwise the first one]
     #[arg(long, value_name = "SCALE")]
     scale: Option<String>,
-    /// The number of seeds, except for runs that have their own [default: the number in the experiment's file]
+    /// The number of seeds, except for runs with seeds of their own [default: the number in the experiment's file]
     #[arg(long, value_name = "N", value_parser = parsed::<u64>("a whole number of at least 1"))]
     seeds: Option<u64>,
     /// Set a field of every run, such as train.steps=100; repeat it for several. `residual-zoo describe CONFIG` shows

@@ -59,9 +59,9 @@ impl JobsArgs {
         }
     }
 
-    /// Trains `runs` with several processes, if the user asked for that, until everything is trained or the user stops
-    /// the command. The caller then only collects the results. With `--force`, `forget` deletes the earlier runs first.
-    /// In a worker, only prepares `options`.
+    /// Trains `runs` with several processes, if the user asked for several, until everything is trained or the user
+    /// stops the command. The caller then only collects the results. With `--force`, `forget` deletes the earlier runs
+    /// first. In a worker, only prepares `options`.
     ///
     /// # Errors
     ///

@@ -73,7 +73,7 @@ fn add<B: AutodiffBackend, const D: usize>(
 ///
 /// When Burn 0.21 merges two graphs, it forgets the first node of one of them (`GraphLocator::merge_two`). A parameter
 /// is the first node of its graph. After two merges, each use of the parameter therefore merges the whole graph again.
-/// The time is then quadratic in the number of uses. Results of operations are not forgotten.
+/// The time is then quadratic in the number of uses. Burn does not forget the results of operations.
 pub fn with_identities<B: Backend, M: Module<B>>(module: M) -> M {
     module.map(&mut Identities)
 }

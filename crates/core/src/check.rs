@@ -86,7 +86,7 @@ pub fn divides(part: (&str, usize), whole: (&str, usize)) -> Result<(), ConfigEr
     Ok(())
 }
 
-/// Checks that a number is above 0 and finite, also after rounding to the 32 bits that models compute with.
+/// Checks that a number is above 0 and finite, even after rounding to the 32 bits that models compute with.
 pub fn positive(field: &str, value: f64) -> Result<(), ConfigError> {
     let narrow = value as f32;
     if !(narrow.is_finite() && narrow > 0.0) {
@@ -96,7 +96,7 @@ pub fn positive(field: &str, value: f64) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Checks that a number is finite, also after rounding to 32 bits.
+/// Checks that a number is finite, even after rounding to 32 bits.
 pub fn finite(field: &str, value: f64) -> Result<(), ConfigError> {
     if !(value as f32).is_finite() {
         let problem = format!("is {value:?}; it must be finite and fit into 32 bits");
@@ -105,7 +105,7 @@ pub fn finite(field: &str, value: f64) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Checks that a number is in [0, 1), also after rounding to 32 bits. Rounding turns numbers just below 1 into 1.
+/// Checks that a number is in [0, 1), even after rounding to 32 bits. Rounding turns numbers just below 1 into 1.
 pub fn fraction(field: &str, value: f64) -> Result<(), ConfigError> {
     if !(value >= 0.0 && (value as f32) < 1.0) {
         let problem = format!("is {value}; it must be at least 0 and below 1, also in 32 bits");

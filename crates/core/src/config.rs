@@ -161,8 +161,8 @@ pub trait ModelConfig:
         None
     }
 
-    /// Returns the config of passes outside training steps; by default this config. Its [`cost`](Self::cost) differs if
-    /// these passes repeat layers a different number of times.
+    /// Returns the config of passes outside training steps; by default this config. The [`cost`](Self::cost) of the
+    /// returned config differs if these passes repeat layers a different number of times.
     fn outside_training(&self) -> Self {
         self.clone()
     }

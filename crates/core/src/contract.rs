@@ -65,7 +65,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 /// 11. A new model is on its [constraint set](crate::ModelConfig::constrain), up to rounding. `constrain` changes every
 ///     [unit matrix](crate::unit) of another model, and nothing else.
 ///
-/// Waits for its [turn](alone).
+/// Waits until no other test holds the [guard](alone).
 ///
 /// # Panics
 ///
@@ -95,7 +95,7 @@ where
 /// and `[batch, 1, classes]`, and every part of the image must affect them. Properties 3 to 5, 7 and 9 to 11 of
 /// [`check`] must hold too.
 ///
-/// Waits for its [turn](alone).
+/// Waits until no other test holds the [guard](alone).
 ///
 /// # Panics
 ///

@@ -28,11 +28,11 @@ impl Params {
 /// whole context, not the causal half. This is the convention of Chowdhery et al., "PaLM" (2022), appendix B, and of
 /// most reports of model FLOPs utilisation. A table look-up is free; the unembedding product counts.
 ///
-/// Sums and products of costs saturate at `usize::MAX`, so that a model that fits on no machine is refused. Formulas
-/// for one part cannot overflow, because [`check::sizes`](crate::check::sizes) bounds every size.
+/// Sums and products of costs saturate at `usize::MAX`, so that memory checks can refuse even a model that fits on no
+/// machine. Formulas for one part cannot overflow, because [`check::sizes`](crate::check::sizes) bounds every size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Parameters.
+    /// Parameter counts by purpose.
     pub params: Params,
     /// FLOPs of one forward pass per token, at full context.
     pub forward_flops: usize,

@@ -84,7 +84,7 @@ pub struct Sites {
     /// Whether the layers come from several architectures.
     pub mixed: bool,
     /// Number of token ids, if the stream has the [ids](crate::Stream::ids) of its positions. Validation does not know
-    /// the vocabulary, so it sets this to 1.
+    /// the vocabulary, so it sets this field to 1.
     pub ids: Option<usize>,
     /// Whether a norm follows the end of the stream, so that the scale of the stream does not matter.
     pub into_norm: bool,
@@ -156,7 +156,7 @@ impl Sites {
     ///
     /// # Errors
     ///
-    /// Returns an error if the layers have no attention, or one that reads a single input.
+    /// Returns an error if the layers have no attention, or if their attention reads a single input.
     pub fn need_inputs(&self, name: &str, reason: &str) -> Result<(), ConfigError> {
         self.need_attention(name, reason)?;
         match self.attention {
@@ -219,9 +219,9 @@ pub struct Frame {
     pub final_norm: bool,
     /// Whether layers have a feed-forward network.
     pub feed_forward: bool,
-    /// Whether the attention of every layer projects its own values. If not, only the first layer of each stream does,
-    /// and the connections supply the values of the other layers. [`AttentionSize::without_values`] says whether layers
-    /// can omit the value projection.
+    /// Whether the attention of every layer projects its own values. If not, only the first layer of each stream
+    /// projects values, and the connections supply the values of the other layers. [`AttentionSize::without_values`]
+    /// says whether layers can omit the value projection.
     pub own_values: bool,
     /// Multiplier of the initial weights of value projections and of the first matrix of each feed-forward network.
     pub inner: f64,

@@ -190,7 +190,7 @@ pub fn scaled<B: Backend>(x: Tensor<B, 3>, factor: f64) -> Tensor<B, 3> {
 }
 
 /// Returns the rows of `table` `[context, width]` for `time` positions after `seen`: `[batch, time, width]`, or
-/// `[1, time, width]` if all sequences of the batch share them.
+/// `[1, time, width]` if all sequences of the batch share the positions.
 pub fn positions<B: Backend>(table: Tensor<B, 2>, seen: &Seen, time: usize) -> Tensor<B, 3> {
     match seen.same() {
         Some(start) => table.narrow(0, start, time).unsqueeze(),
@@ -207,7 +207,7 @@ pub fn add_positions<B: Backend>(x: Tensor<B, 3>, positions: Tensor<B, 3>) -> Te
     if positions.dims()[0] > 1 {
         return x + positions;
     }
-    // Flex adds one row to all rows of a matrix ten times as fast as it adds one matrix to several matrices.
+    // On Flex, adding one row to all rows of a matrix is ten times faster than adding one matrix to several matrices.
     let x = x.reshape([batch, time * width]) + positions.reshape([1, time * width]);
     x.reshape([batch, time, width])
 }

@@ -47,7 +47,7 @@ impl<B: Backend> QkvInput<B> {
         }
     }
 
-    /// Returns x, for an attention sublayer whose output depends on x in other ways than through q, k and v.
+    /// Returns x, for an attention sublayer whose output depends on x not only through q, k and v.
     ///
     /// # Panics
     ///

@@ -35,7 +35,7 @@ pub enum IdsError {
          must be below {vocab_size}"
     )]
     Unknown {
-        /// The id.
+        /// The id that is outside the vocabulary.
         id: u32,
         /// Index of the sequence, from 0.
         sequence: usize,

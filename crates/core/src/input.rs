@@ -50,7 +50,7 @@ impl<B: Backend> From<Tensor<B, 4>> for Input<B> {
 pub enum Reads {
     /// Token ids below this number.
     Ids(usize),
-    /// Images.
+    /// Images of this size.
     Images(ImageSize),
 }
 

@@ -42,7 +42,7 @@ fn one() -> f64 {
     1.0
 }
 
-/// A size of a model, and the same size of its base model.
+/// A size of a model, such as its width, and the corresponding size of its base model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scaled {
     /// The size of the model.

@@ -93,7 +93,7 @@ pub enum ImportError {
     /// A tensor and its parameter have different shapes.
     #[error("`{name}` has shape {found:?}, but the model needs {expected:?}")]
     Shape {
-        /// The parameter.
+        /// The name of the parameter.
         name: String,
         /// The shape of the parameter.
         expected: Vec<usize>,
@@ -169,7 +169,7 @@ pub fn check<B: Backend, M: Module<B>>(
     }
 }
 
-/// Checks the shapes of the `tensors` whose names are among `all` parameters.
+/// Checks the shapes of those `tensors` that have the name of one of `all` parameters.
 fn check_shapes(
     all: &[ParamInfo],
     tensors: &BTreeMap<String, TensorData>,

@@ -406,7 +406,7 @@ impl<B: AutodiffBackend> Recording<B> {
             let again = Recording::<B>::uncut(seeds, part.seeded);
             let (outputs, _) = precision.during(|| again.during(part.again));
             let device = outputs[0].device();
-            // The sum starts from a leaf, because it is possible that no output depends on a leaf.
+            // The sum starts from a new leaf, because the outputs may depend on no leaf at all.
             let mut product = Tensor::<B, 1>::zeros([1], &device).require_grad();
             for (output, gradient) in outputs.into_iter().zip(of_outputs) {
                 if let Some(gradient) = gradient {

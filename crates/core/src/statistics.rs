@@ -16,7 +16,7 @@ use crate::recompute;
 /// One update of a running statistic.
 #[derive(Clone, Debug)]
 pub struct Statistic<B: Backend> {
-    /// The parameter.
+    /// The id of the parameter.
     pub id: ParamId,
     /// The statistic of the batch, in the shape of the parameter.
     pub value: Tensor<B, 1>,

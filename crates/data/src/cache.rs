@@ -378,7 +378,7 @@ impl Work {
         Ok(entry)
     }
 
-    /// Deletes the working directory, and with it the entry if it is incomplete.
+    /// Deletes the working directory, including the entry if the entry is incomplete.
     pub fn discard(self) {
         if let Folder::Kept(path, _lock) = &self.folder {
             fs::remove_dir_all(path).ok();

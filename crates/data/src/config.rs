@@ -46,8 +46,8 @@ impl DataConfig {
     ///
     /// # Errors
     ///
-    /// Returns an error for the first invalid field: [`DataError::InvalidAddress`] for an address on the hub, otherwise
-    /// [`DataError::InvalidConfig`].
+    /// Returns an error for the first invalid field: [`DataError::InvalidAddress`] for an address on the hub, and
+    /// [`DataError::InvalidConfig`] otherwise.
     pub fn validate(&self) -> Result<(), DataError> {
         if !(self.valid_fraction > 0.0 && self.valid_fraction < 1.0) {
             return Err(DataError::InvalidConfig {

@@ -50,7 +50,8 @@ pub(crate) fn cached_shakespeare() -> Option<u64> {
 }
 
 /// Returns the file of `expected_len` bytes with the BLAKE3 hash `expected_hash` (hexadecimal). Reads the file from
-/// `dest` if this very file is there. Otherwise downloads it from `url` and, if possible, saves it to `dest`.
+/// `dest` if `dest` has this length and hash. Otherwise downloads the file from `url` and, if possible, saves it to
+/// `dest`.
 ///
 /// # Errors
 ///

@@ -211,7 +211,7 @@ pub enum DataError {
         counted(vocab_size, "id")
     )]
     UnknownId {
-        /// The id.
+        /// The id that is outside the vocabulary.
         id: u32,
         /// Size of the vocabulary; valid ids are below it.
         vocab_size: usize,

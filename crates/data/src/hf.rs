@@ -31,7 +31,7 @@ pub(crate) const CHUNK: usize = 1 << 13;
 const GROUP: usize = 256;
 /// Maximum bytes of a word from which merges are learned. Longer words are cut.
 const LONGEST_WORD: usize = 1 << 12;
-/// Maximum bytes of a stretch without a place for a cut, if the tokenizer reads texts in chunks.
+/// Maximum number of bytes between two places where a text can be cut, for a tokenizer that reads texts in chunks.
 pub(crate) const LONGEST_PIECE: usize = if cfg!(test) { 1 << 16 } else { 1 << 22 };
 /// Bytes of text read between two checks of the available memory.
 const CHECKED: usize = 1 << 25;

@@ -233,8 +233,8 @@ pub(crate) struct OpenedImages {
 /// Labelled images of one size.
 #[derive(Clone)]
 pub struct Images {
-    /// The records. Each begins with `header` bytes, the last of which is the class. The values of the image follow, as
-    /// one plane of rows per channel.
+    /// The records. Each record begins with a header of `header` bytes, and the last byte of the header is the class.
+    /// The values of the image follow, as one plane of rows per channel.
     pub(crate) records: Vec<u8>,
     pub(crate) header: usize,
     /// Channels, height and width.

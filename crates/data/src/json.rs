@@ -2,7 +2,7 @@
 
 use crate::error::one_line;
 
-/// The names of numbers that JSON does not allow. `-Infinity` comes before `Infinity`, because it contains that name.
+/// The names of numbers that JSON does not allow. `-Infinity` comes before `Infinity`, which it contains.
 const NOT_FINITE: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
 
 /// Returns the text with an empty list in place of each number that is not finite. The parser thus refuses such a
@@ -21,7 +21,7 @@ pub fn without_nan(text: &str) -> Option<String> {
     found.then_some(changed)
 }
 
-/// Returns the name of the number that is not finite at the byte `column` of `text`, or one byte before it. `column` is
+/// Returns the name of the non-finite number that begins at byte `column` of `text`, or one byte earlier. `column` is
 /// the position at which serde found the list that [`without_nan`] put in place of the number.
 pub fn not_finite_at(text: &str, column: usize) -> Option<&'static str> {
     let is_at = |name: &&&[u8]| {

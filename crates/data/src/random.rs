@@ -28,7 +28,7 @@ impl RandomNumbers {
     }
 
     // This module computes the distributions itself, because a resumed run needs the same numbers, and a new version of
-    // a library may draw others.
+    // a library may draw other numbers.
 
     /// Draws the next number, normal with mean 0 and variance 1 (Box and Muller, 1958).
     pub fn normal(&mut self) -> f64 {

@@ -245,16 +245,16 @@ pub struct ImageBatch {
     pub values: Vec<f32>,
     /// Channels, height and width.
     pub size: [usize; 3],
-    /// The other images in the mix, if these images were mixed with others.
+    /// The targets and the share of the mix; `None` if the images were not mixed.
     pub mixed: Option<Mixed>,
 }
 
-/// The other images with which the images of a batch were mixed.
+/// The targets of the images that were mixed into a batch, and the share of an image's own target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixed {
     /// The targets of the other images, \[batch\].
     pub others: Vec<u32>,
-    /// The share of an image's own target, λ. The other target has 1 − λ.
+    /// λ, the share of an image's own target. The target of the other image has the share 1 − λ.
     pub share: f64,
 }
 

@@ -13,7 +13,7 @@ use crate::{DataError, Tokenizer, TokenizerConfig, hf};
 /// four bytes in memory.
 pub(crate) const SEGMENT: usize = if cfg!(test) { 1 << 12 } else { 1 << 25 };
 
-/// Number of bytes after which [`Places::Nearly`] cuts a longer text in which it finds no better place.
+/// Number of bytes after which [`Places::Nearly`] cuts a longer text if the text has no better place for a cut.
 const FAR: usize = 1 << 18;
 
 /// A text that can be read several times.
@@ -145,7 +145,7 @@ pub(crate) struct Segments<'a> {
     /// Text of the part. The text before `start` was already returned.
     buffer: String,
     start: usize,
-    /// The end of the text that was searched for a cut.
+    /// The position, counted from `start`, at which the search for the next cut begins.
     searched: usize,
     is_over: bool,
 }

@@ -28,7 +28,7 @@ pub struct Batch {
     pub batch: usize,
     /// Length of a sequence.
     pub time: usize,
-    /// Number of last positions with a target in each sequence. In a window, every position has one.
+    /// Number of last positions with a target in each sequence. In a window, every position has a target.
     pub scored: usize,
 }
 

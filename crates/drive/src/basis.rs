@@ -46,7 +46,7 @@ impl Basis {
     }
 
     /// Finds the vocabulary of a config's data. Downloads nothing, and tokenizes at most [`MOST_BYTES`] of text. For
-    /// data that need more, the vocabulary follows from the config or is assumed.
+    /// all other data, the vocabulary follows from the config or is assumed.
     ///
     /// # Errors
     ///

@@ -84,10 +84,9 @@ impl Found {
 /// `images.json` into `directory`.
 ///
 /// # Errors
-///
-/// Returns an error if the images have other classes or another size than the training images, if the run was not
+///Returns an error if the images have other classes or another size than the training images, if the run was not
 /// trained on images, or if a probability is not finite. Also returns an error if the backend cannot be used, or if a
-/// file cannot be read or written. Returns [`residual_zoo_evaluate::Error::Stopped`] on a stop.
+/// file cannot be read or written. Returns [`residual_zoo_evaluate::Error::Stopped`] if the user stops the evaluation.
 pub fn classify<C: ModelConfig>(
     run: &Run<C>,
     corpus: &Corpus,
@@ -232,8 +231,8 @@ impl Classified {
         ends.map(|end| (end / (1.0 + Z * Z / n)).clamp(0.0, 1.0))
     }
 
-    /// Describes accuracies such as `top-1 accuracy 85.00 % (81.87 to 87.67)`. Leaves out top-5 for five classes or
-    /// fewer, where it is always 100 %.
+    /// Describes the accuracies, for example as `top-1 accuracy 85.00 % (81.87 to 87.67)`. Leaves out top-5 for five
+    /// classes or fewer, where it is always 100 %.
     pub fn accuracies(&self) -> Vec<String> {
         let all = [("top-1", self.top_1), ("top-5", self.top_5)];
         let shown = if self.classes.len() > 5 { 2 } else { 1 };
@@ -398,7 +397,7 @@ mod tests {
         );
         assert!((found.probability - 0.5).abs() < 1e-6 && (found.loss + 0.3f64.ln()).abs() < 1e-6);
         assert!(Found::of(1, &log_p).is_right());
-        // Among equal probabilities, only the first class counts as right.
+        // If several classes have the same highest probability, the first of them is the predicted class.
         let same = [-1.0f32; 3];
         assert_eq!(
             [0, 1, 2].map(|class| Found::of(class, &same).rank),

@@ -101,7 +101,7 @@ fn largest<C: ModelConfig>(
 /// # Errors
 ///
 /// Returns an error with the approximate bytes of a step that does not fit. Returns [`Error::Stopped`] if the user
-/// stops the program meanwhile.
+/// stops the program during the check.
 pub fn check_memory<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
@@ -204,8 +204,8 @@ fn weights<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64
     4.0 * config.model.cost(vocabulary).params.total() as f64
 }
 
-/// Returns the bytes of weights, their average, gradients, moments, and the sum of gradients over micro-batches, if all
-/// weights are trained by one process.
+/// Returns the bytes of weights, their average, gradients, moments, and the sum of gradients over micro-batches, if one
+/// process trains all weights.
 fn state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let sums = if config.train.accumulate > 1 {
         1.0

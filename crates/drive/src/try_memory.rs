@@ -1,8 +1,8 @@
 //! Measures or estimates the memory of training a model, by running two steps of the model or of smaller copies.
 //!
-//! A measurement runs the whole model on one sequence or on one micro-batch. An estimate extrapolates the memory with
-//! more layers and sequences from four measured peaks. The peaks are measured with one and two layers, on a few
-//! sequences and on twice as many.
+//! A measurement runs the whole model on one sequence or on one micro-batch. An estimate extrapolates from four
+//! measured peaks to more layers and sequences. The peaks are measured with one and two layers, on a few sequences and
+//! on twice as many.
 
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ impl<C: ModelConfig> Trial<C> {
     pub fn peaks(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<Peaks>, Error> {
         let few = self.few();
         let mut peaks = [[0; 2]; 2];
-        // The largest copy runs first, so that memory that threads keep after it is part of all four peaks.
+        // The largest copy runs first, so that all four peaks include the memory that threads keep afterwards.
         for layers in (1..=self.layers().min(2)).rev() {
             for times in [2, 1] {
                 let size = (self.depths.copy(layers), times * few);
@@ -268,9 +268,9 @@ impl Peaks {
     ///            + (L − 1)(s − 1)(p22 − p21 − p12 + p11)
     /// ```
     ///
-    /// The extrapolation is exact if all layers are alike and all peaks are at the same point of a step. The result is
-    /// too low for a deep model whose connections keep a result for each earlier layer, such as attention residuals.
-    /// The memory of these results grows with the square of the depth.
+    /// The extrapolation is exact if all layers take equal memory and all peaks are at the same point of a step. The
+    /// result is too low for a deep model whose connections keep a result for each earlier layer, such as attention
+    /// residuals. The memory of these results grows with the square of the depth.
     pub fn at(&self, layers: usize, sequences: usize) -> u64 {
         let [[p11, p12], [p21, p22]] = self.peaks.map(|peaks| peaks.map(|peak| peak as f64));
         let (l, s) = (
@@ -338,8 +338,8 @@ impl Depths {
     }
 }
 
-/// Sets `n_layer` layers in `model`, and returns the number of layers that it had. A model without an `n_layer` field
-/// is left unchanged.
+/// Gives `model` a depth of `n_layer` layers, and returns its previous depth. A model without an `n_layer` field is
+/// left unchanged.
 ///
 /// The depth is every field called `n_layer` in the JSON form of the config, at any level. A composition has such a
 /// field for each architecture.

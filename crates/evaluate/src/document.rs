@@ -1,4 +1,4 @@
-//! The questions about a document. The questions follow the tasks of the same names in EleutherAI's `lm_eval` 0.4.
+//! The questions about a document, as in the tasks of the same names in EleutherAI's `lm_eval` 0.4.
 
 use std::sync::{Arc, LazyLock};
 

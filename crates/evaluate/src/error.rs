@@ -9,7 +9,7 @@ use residual_zoo_system::{Blame, Fault};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file is not a task of its kind, or a path of results leads to something other than a regular file.
+    /// A file is not a task of its kind, or the path of a results file leads to something other than a regular file.
     #[error("`{}`{}: {problem}", path.display(), line.map_or(String::new(), |line| format!(", line {line}")))]
     Task {
         /// The file.
@@ -22,11 +22,11 @@ pub enum Error {
     /// A document cannot be scored.
     #[error("document {document} of {task}: {problem}")]
     Document {
-        /// The task.
+        /// The name of the task.
         task: String,
         /// The number of the document, counted from 0.
         document: usize,
-        /// The problem.
+        /// The reason why the document cannot be scored.
         problem: String,
     },
     /// The samples file vanished or was replaced during the evaluation.

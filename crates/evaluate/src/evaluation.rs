@@ -24,15 +24,15 @@ pub struct Options {
     pub directory: PathBuf,
     /// Maximum number of requests of equal length that are scored at once.
     pub batch: usize,
-    /// Number of tokens of a long text that each window after the first predicts; `None` means as many as the model
-    /// reads.
+    /// Number of tokens that each window of a long text predicts, except the first window, which predicts as many
+    /// tokens as the model reads. With `None`, every window predicts as many tokens as the model reads.
     pub stride: Option<usize>,
 }
 
 /// The results of a task.
 #[derive(Clone, Debug)]
 pub struct Results {
-    /// The task.
+    /// The name of the task.
     pub task: String,
     /// The kind of the task.
     pub kind: Kind,

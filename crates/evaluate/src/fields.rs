@@ -1,4 +1,5 @@
-//! The fields of a line of JSON. Fields that no task has are skipped. Of a repeated field, only the last value is kept.
+//! The fields of a line of JSON. Fields that no task has are skipped. If a field is repeated, only its last value is
+//! kept.
 
 use std::collections::BTreeMap;
 use std::fmt;

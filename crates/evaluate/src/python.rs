@@ -1,10 +1,10 @@
-//! Operations on texts as in Python, where Rust differs. `lm_eval` is written in Python.
+//! Text operations that follow Python where Rust differs, because `lm_eval` is written in Python.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// White space of Python's regular expressions, as a character class for Rust's.
+/// The white space that `\s` matches in Python, as a character class for Rust's regular expressions.
 pub const SPACE: &str = r"[\s\x1c-\x1f]";
 
 /// Whether Python's `str.isspace` holds for `c`. Python counts the four ASCII separators as white space; Unicode does

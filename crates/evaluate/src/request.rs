@@ -47,11 +47,11 @@ pub struct Requests<'a> {
     pub tokenizer: &'a Tokenizer,
     /// Maximum number of tokens that the model reads.
     pub most: usize,
-    /// Number of tokens of a long text that each window after the first predicts.
+    /// Number of tokens that each window of a long text predicts, except the first window, which predicts `most`.
     pub stride: usize,
 }
 
-/// Bytes of a text that are tokenized at once if each byte is a token.
+/// The number of bytes of a text that are tokenized at once if tokens are bytes.
 const PART: usize = 1 << 20;
 
 /// The number of windows that are made between two calls of [`GoesOn`].
@@ -69,7 +69,7 @@ struct Read<'a> {
 }
 
 impl Requests<'_> {
-    /// Makes the requests of the document `number` of `task`. An empty text has none.
+    /// Makes the requests of the document `number` of `task`. An empty text has no requests.
     ///
     /// # Errors
     ///

@@ -29,7 +29,7 @@ pub struct Heading {
     pub model_blake3: String,
     /// BLAKE3 of the task's file.
     pub documents_blake3: String,
-    /// Number of tokens of a long text that each window after the first predicts.
+    /// Number of tokens that each window of a long text predicts, except the first window.
     pub stride: usize,
     /// Number of tokens that the model reads.
     pub context: usize,
@@ -221,7 +221,7 @@ fn without(path: &Path, keep: u64, damaged: &[Range<u64>]) -> Result<u64, Error>
 const SEAL: &str = ",\"blake3\":\"";
 
 /// Returns the line of a sample: a JSON object with a hash of itself and of the file's heading. Other programs can
-/// change the file, so an evaluation trusts only lines whose hash fits.
+/// change the file, so an evaluation trusts only lines whose hash matches.
 fn sealed(heading: &str, sample: &str) -> String {
     let sample = sample.trim_end().trim_end_matches('}');
     let mut hasher = blake3::Hasher::new();

@@ -34,8 +34,9 @@ impl Score {
 /// do all continuations. In the second, a single row has several continuations of the same context.
 pub type Batch = Vec<Vec<usize>>;
 
-/// Maximum number of logits that are computed at once. It is exceeded if one token per row already needs more logits. A
-/// model that revises earlier positions can exceed it too, because such a model reads each sequence as a whole.
+/// Maximum number of logits that are computed at once. A batch exceeds this maximum if one token per row already needs
+/// more logits. A model that revises earlier positions can exceed it too, because such a model reads each sequence as a
+/// whole.
 pub const MOST_LOGITS: usize = 1 << 24;
 
 /// Maximum number of continuations of one context that are scored together. A text that repeats itself can have many

@@ -298,7 +298,7 @@ fn ends(run: &Run) -> [Option<u32>; 2] {
     [run.tokenizer.begin_of_text(), run.tokenizer.end_of_text()]
 }
 
-/// Returns the ids for padding and for unknown text: the ids that an import found, or else the ids that `file`, the
+/// Returns the ids for padding and for unknown text: the ids that an import found, otherwise the ids that `file`, the
 /// `tokenizer.json`, names.
 fn names(run: &Run, file: &str) -> [Option<u32>; 2] {
     #[derive(Default, Deserialize)]

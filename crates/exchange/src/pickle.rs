@@ -118,7 +118,7 @@ impl Pickle {
         Ok((machine.pickle, machine.at))
     }
 
-    /// Returns a value.
+    /// Returns the value with the index `id`.
     pub fn get(&self, id: Id) -> &Value {
         &self.values[id]
     }

@@ -136,7 +136,8 @@ impl TorchFile {
     /// # Errors
     ///
     /// Returns the problem if the tensor does not consist of floats or does not fit into its storage, or if the storage
-    /// is missing or damaged. A tensor with more numbers than its storage does not fit, even if it repeats them.
+    /// is missing or damaged. A tensor with more numbers than its storage does not fit, even if the tensor repeats
+    /// numbers.
     pub fn tensor(&mut self, tensor: &StridedTensor) -> Result<TensorData, String> {
         let storage = Storage::of(&self.pickle, tensor.storage);
         let Storage { kind, key, count } = storage.ok_or("has a storage of unknown form")?;

@@ -12,7 +12,7 @@ use crate::Gpt2Config;
 #[derive(Module, Debug)]
 pub struct Attention<B: Backend> {
     norm: Norm<B>,
-    /// `[width, 3 · width]`: queries, keys and values side by side. Without own values, `[width, 2 · width]`.
+    /// `[width, 3 · width]`: queries, keys and values side by side. Without `own_values`, `[width, 2 · width]`.
     qkv: Linear<B>,
     own_values: bool,
     proj: Linear<B>,
@@ -68,14 +68,14 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// Computes queries, keys and own values of u = norm(x) side by side, `[batch, 3 · heads, time, d]`. Without own
-    /// values, the result is `[batch, 2 · heads, time, d]`.
+    /// Computes queries, keys and values of u = norm(x) side by side, `[batch, 3 · heads, time, d]`. Without
+    /// `own_values`, the result has only queries and keys, `[batch, 2 · heads, time, d]`.
     fn packed(&self, u: Tensor<B, 3>) -> Tensor<B, 4> {
         let parts = if self.own_values { 3 } else { 2 };
         split_heads(self.qkv.forward(u), parts * self.n_head)
     }
 
-    /// Computes q, k and v, `[batch, heads, time, d]` each, from u = norm(x). Without own values, v is k.
+    /// Computes q, k and v, `[batch, heads, time, d]` each, from u = norm(x). Without `own_values`, v is k.
     fn heads(&self, u: &QkvInput<B>) -> [Tensor<B, 4>; 3] {
         let own = |part: &dyn Fn(usize) -> Tensor<B, 4>| {
             let (q, k) = (part(0), part(1));

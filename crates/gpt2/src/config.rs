@@ -36,7 +36,7 @@ pub struct Gpt2Config {
     pub inverse_layer_scale: bool,
     /// ε of norms, added to the variance.
     pub norm_eps: f64,
-    /// The initial weights and tables. `None` means `Width` below width 768, else `Fixed(0.02)` as published.
+    /// The initial weights and tables. `None` means `Width` below width 768; otherwise, `Fixed(0.02)` as published.
     /// For projections back to the stream, the standard deviation is divided by √(2L) (GPT-2, section 2.3), except with
     /// connections that replace this factor, such as ReZero.
     pub init: Option<Init>,

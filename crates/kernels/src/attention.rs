@@ -41,7 +41,7 @@ pub struct Dropped {
 }
 
 impl Attention {
-    /// Returns the keys, of `all`, that the query at `position` sees.
+    /// Returns the range of keys that the query at `position` sees. `all` is the number of keys.
     #[cfg(feature = "flex")]
     fn keys(&self, position: usize, all: usize) -> std::ops::Range<usize> {
         let end = position + 1;

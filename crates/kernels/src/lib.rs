@@ -3,8 +3,9 @@
 //!
 //! A fast form gives the same values and gradients as the plain form, up to rounding, and most fast forms keep less for
 //! the backward pass. Every operation takes tensors of any backend, and returns its inputs if there is no kernel for
-//! them. This happens on a backend whose feature is off or that has no kernel for the operation, for some sizes and
-//! float types, on GPU backends with Burn's fusion, or with the environment variable `RESIDUAL_ZOO_OPS=plain`.
+//! them. There is no kernel if the backend's feature is off, on GPU backends with Burn's fusion, on some backends for
+//! some operations, and for some sizes and float types. With the environment variable `RESIDUAL_ZOO_OPS=plain`, every
+//! operation returns its inputs.
 
 // Without Flex and LibTorch, which have kernels for most operations, some common parts are unused.
 #![cfg_attr(

@@ -144,7 +144,7 @@ pub(crate) fn adamw(step: AdamW, states: &[[&Tensor; 4]]) {
         let pointers = states.iter().map(|state| state[i].as_ptr());
         pointers.collect::<Vec<_>>()
     });
-    // SAFETY: the tensors live until the call returns, and each list has the same number of them.
+    // SAFETY: the tensors live until the call returns, and each list has the same number of tensors.
     check(unsafe {
         zoo_adamw(
             x.as_ptr().cast(),

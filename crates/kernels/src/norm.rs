@@ -358,7 +358,7 @@ mod libtorch {
     }
 
     /// The inputs of the backward pass: the inputs of the norm, and the mean and 1 / √(variance + ε) of each row. RMS
-    /// norm has no mean; its factor takes both places.
+    /// norm has no mean, so its factor is stored in both places.
     #[derive(Clone, Debug)]
     pub struct Kept<const N: usize> {
         inputs: [TchTensor; N],

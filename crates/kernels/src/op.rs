@@ -26,7 +26,7 @@ pub trait Op<K: Backend, const N: usize>: Clone + Debug + Send + 'static {
     fn backward(&self, kept: Self::Kept, grad: FloatTensor<K>) -> [FloatTensor<K>; N];
 }
 
-/// An operation that is [`Op`] on every compiled backend that can have kernels.
+/// An operation that implements [`Op`] for every compiled backend that can have kernels.
 pub trait Kernels<const N: usize>:
     OnFlex<N> + OnLibTorch<N> + OnCuda<N> + OnVulkan<N> + OnWgpu<N>
 {
@@ -36,7 +36,7 @@ impl<O, const N: usize> Kernels<N> for O where
 {
 }
 
-/// Declares a trait that is [`Op`] on a backend, if the backend is compiled in, and empty otherwise.
+/// Declares a trait that requires [`Op`] on a backend if the backend is compiled in, and is empty otherwise.
 macro_rules! on {
     ($name:ident, $feature:literal, $backend:ty) => {
         #[doc = concat!("[`Op`] on the backend of the feature `", $feature, "`, if it is compiled in.")]

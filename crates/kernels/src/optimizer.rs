@@ -25,7 +25,7 @@ pub struct AdamW {
 /// A parameter x, its moments m and v, and its gradient, `[count]` each.
 pub type State<B> = [Tensor<B, 1>; 4];
 
-/// The constants of a step, and the parameter that takes it.
+/// The constants of a step, and the state of the parameter that the step updates.
 pub type Due<B> = (AdamW, State<B>);
 
 /// Takes a step of each parameter. Returns x, m and v after the step.

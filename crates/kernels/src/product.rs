@@ -409,8 +409,8 @@ pub(crate) mod libtorch {
         all
     }
 
-    /// Converts `x` to `kind`. Returns a tensor that already has this type unchanged, so that Burn knows that its
-    /// memory is shared.
+    /// Converts `x` to `kind`. If `x` already has this type, returns `x` itself, so that Burn knows that the memory is
+    /// shared.
     pub(crate) fn to_kind(x: TchTensor, kind: Kind) -> TchTensor {
         match x.tensor.kind() == kind {
             true => x,

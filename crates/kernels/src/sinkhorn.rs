@@ -10,7 +10,7 @@ use crate::op::apply;
 pub struct Sinkhorn {
     /// Number of divisions.
     pub steps: usize,
-    /// ε.
+    /// ε, added to each sum.
     pub eps: f64,
 }
 

@@ -1,7 +1,7 @@
 //! Exchanges two axes on LibTorch, by a view whose memory Burn knows to be shared.
 //!
 //! In Burn 0.21, `swap_dims` on LibTorch forgets that its result shares memory with its input. The next operation on
-//! one of the two can then be in place and change the other, in a backward pass too.
+//! one of these tensors can then work in place and change the other tensor, even in a backward pass.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
@@ -15,8 +15,7 @@ struct Swap;
 ///
 /// # Errors
 ///
-/// Returns `x` if there is no kernel for it, as on all backends other than LibTorch. The `swap_dims` of these backends
-/// needs no other form.
+/// Returns `x` if there is no kernel for it. Only LibTorch has a kernel; the other backends do not need one.
 pub fn swap_heads<B: Backend>(x: Tensor<B, 4>) -> Result<Tensor<B, 4>, Tensor<B, 4>> {
     let of = |x| Tensor::from_primitive(TensorPrimitive::Float(x));
     let swapped = apply::<B, _, 1>(&Swap, [x.into_primitive().tensor()]);

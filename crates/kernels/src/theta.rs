@@ -11,9 +11,9 @@ use crate::op::apply;
 pub struct Theta {
     /// The order of φ and the norm.
     pub form: Form,
-    /// φ.
+    /// φ, the activation.
     pub activation: Activation,
-    /// ε.
+    /// ε, added to the norm.
     pub eps: f64,
 }
 

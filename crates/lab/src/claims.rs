@@ -42,8 +42,8 @@ pub enum Test {
     Higher(Compared),
     /// `run` and `than` differ in `quantity` by at most `within`.
     Close(Close),
-    /// `quantity` falls along a line of runs as `along` grows. Its slope over the logarithm of `along` is negative. Its
-    /// mean over the seeds never rises from one value of `along` to the next.
+    /// `quantity` falls along a line of runs as `along` grows: the slope of `quantity` over the logarithm of `along` is
+    /// negative, and the mean over the seeds never rises from one value of `along` to the next.
     Falls(Falls),
     /// The line of runs `line` has less of `quantity` than the line `than` at equal `along`.
     Below(Below),
@@ -55,9 +55,9 @@ pub enum Test {
     AtMost(Bound),
     /// `quantity` of `run` is between `low` and `high` for every seed.
     Between(Between),
-    /// `run` has `value` ± `within` times as much of `quantity` as `than`. The claim holds if the 95 % confidence
-    /// interval of the ratio over the seeds lies inside these bounds. If the whole interval lies outside, the claim
-    /// does not hold.
+    /// The ratio of `quantity` in `run` to `quantity` in `than` is `value` ± `within`. The claim holds if the 95 %
+    /// confidence interval of the ratio over the seeds lies inside these bounds. If the whole interval lies outside,
+    /// the claim does not hold.
     Ratio(Ratio),
     /// The mean of `quantity` over the seeds of `run` is `value` ± `within`.
     Is(Is),
@@ -75,11 +75,11 @@ pub enum Test {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compared {
-    /// The quantity.
+    /// The name of the quantity.
     pub quantity: String,
-    /// The run.
+    /// The name of the run.
     pub run: String,
-    /// The other run.
+    /// The name of the other run.
     pub than: String,
     /// The difference between two other runs, which is subtracted. The claim is then about a difference in differences:
     /// how much more a change affects one model than another. `None` subtracts nothing.
@@ -117,9 +117,9 @@ impl By {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Beyond {
-    /// The run.
+    /// The name of the run.
     pub run: String,
-    /// The run that is subtracted.
+    /// The name of the run whose value is subtracted.
     pub than: String,
 }
 
@@ -127,11 +127,11 @@ pub struct Beyond {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Close {
-    /// The quantity.
+    /// The name of the quantity.
     pub quantity: String,
-    /// The run.
+    /// The name of the run.
     pub run: String,
-    /// The other run.
+    /// The name of the other run.
     pub than: String,
     /// The quantity of the other run; `None` for the same quantity.
     #[serde(default)]
@@ -144,11 +144,11 @@ pub struct Close {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Falls {
-    /// The quantity.
+    /// The name of the quantity.
     pub quantity: String,
-    /// The quantity that grows.
+    /// The name of the quantity that grows along the line.
     pub along: String,
-    /// The line of runs.
+    /// The name of the line of runs.
     pub line: String,
 }
 
@@ -159,23 +159,23 @@ pub struct Falls {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Below {
-    /// The quantity, which should be low.
+    /// The name of the quantity, which should be low.
     pub quantity: String,
     /// The quantity at which the lines are compared, such as FLOPs.
     pub along: String,
-    /// The line of runs.
+    /// The name of the line of runs.
     pub line: String,
-    /// The other line.
+    /// The name of the other line.
     pub than: String,
 }
 
-/// The fields of [`Test::Transfers`]. The cost of a transfer is measured on the line `to`. It is `quantity` at the best
+/// The fields of [`Test::Transfers`]. The cost of a transfer is measured on the line `to`: `quantity` at the best
 /// `along` of the line `from`, minus `quantity` at the best `along` of `to`. For each seed, the best `along` has the
 /// lowest mean of `quantity` over the other seeds or, if a run has a single seed, over all seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transfers {
-    /// The quantity, which should be low.
+    /// The name of the quantity, which should be low.
     pub quantity: String,
     /// The setting that is transferred, such as a learning rate.
     pub along: String,
@@ -197,16 +197,16 @@ pub struct Lines {
     pub to: String,
 }
 
-/// The fields of [`Test::Sooner`]. If `run` never reaches the loss with some seed, a sign test counts the seeds with
-/// which it reaches the loss with less of `axis`.
+/// The fields of [`Test::Sooner`]. If `run` never reaches the loss with some seed, a sign test counts the seeds for
+/// which `run` reaches the loss with less of `axis` than `than`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sooner {
     /// Tokens, FLOPs or seconds.
     pub axis: Axis,
-    /// The run.
+    /// The name of the run.
     pub run: String,
-    /// The other run.
+    /// The name of the other run.
     pub than: String,
 }
 
@@ -214,9 +214,9 @@ pub struct Sooner {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bound {
-    /// The quantity.
+    /// The name of the quantity.
     pub quantity: String,
-    /// The run.
+    /// The name of the run.
     pub run: String,
     /// The bound.
     pub value: f64,
@@ -226,9 +226,9 @@ pub struct Bound {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Between {
-    /// The quantity.
+    /// The name of the quantity.
     pub quantity: String,
-    /// The run.
+    /// The name of the run.
     pub run: String,
     /// The lower bound.
     pub low: f64,
@@ -240,11 +240,11 @@ pub struct Between {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ratio {
-    /// The quantity.
+    /// The name of the quantity.
     pub quantity: String,
-    /// The run.
+    /// The name of the run.
     pub run: String,
-    /// The other run.
+    /// The name of the other run.
     pub than: String,
     /// The expected ratio.
     pub value: f64,
@@ -256,9 +256,9 @@ pub struct Ratio {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Is {
-    /// The quantity.
+    /// The name of the quantity.
     pub quantity: String,
-    /// The run.
+    /// The name of the run.
     pub run: String,
     /// The expected mean.
     pub value: f64,
@@ -270,11 +270,11 @@ pub struct Is {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exponent {
-    /// The quantity.
+    /// The name of the quantity.
     pub quantity: String,
-    /// The quantity that grows.
+    /// The name of the quantity that grows along the line.
     pub along: String,
-    /// The line of runs.
+    /// The name of the line of runs.
     pub line: String,
     /// The lower bound of the exponent.
     pub low: f64,

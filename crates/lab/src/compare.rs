@@ -42,7 +42,7 @@ pub fn compare<C: ModelConfig>(
     command: String,
     options: &Options,
 ) -> Result<(Comparison, Option<Error>), Error> {
-    // The configs of earlier runs in the directory name their precision, so these configs must name it too.
+    // The configs of earlier runs in the directory name their precision, so the new configs must name theirs too.
     let in_precision = |(name, config): &(String, RunConfig<C>)| {
         let mut config = config.clone();
         let usual = usual_precision(options.backend);

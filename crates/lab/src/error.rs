@@ -18,17 +18,17 @@ pub enum Error {
     /// The experiment file lacks a number that a measurement needs.
     #[error("run `{run}` has no value `{name}`")]
     NoValue {
-        /// The run.
+        /// The name of the run.
         run: String,
-        /// The number.
+        /// The name of the missing number.
         name: String,
     },
     /// A results file, which holds finished runs, cannot be used.
     #[error("{path}: {}", one_line(problem))]
     Finished {
-        /// The file.
+        /// The results file.
         path: PathBuf,
-        /// The problem.
+        /// The reason why the file cannot be used.
         problem: String,
     },
     /// Some runs of an experiment failed; the results of the other runs are written.

@@ -176,7 +176,7 @@ pub struct ChartSpec {
     /// The vertical axis: for curves `train_loss`, `valid_loss`, `valid_accuracy` or `perplexity`, otherwise a
     /// quantity.
     pub y: String,
-    /// Whether every run is a curve rather than a point.
+    /// Whether every run is drawn as a curve rather than as a point.
     #[serde(default)]
     pub curves: bool,
     /// Whether x is logarithmic.

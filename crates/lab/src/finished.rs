@@ -181,7 +181,7 @@ impl FinishedRun {
         }
     }
 
-    /// Keeps the quantities that follow from the config and the rows. Replaces all others with the measured ones, and
+    /// Keeps the quantities that follow from the config and the rows. Replaces all others with measured values, and
     /// adds the metrics of `tasks`. Removes the times if the cores were shared.
     pub(crate) fn put_measured(&self, tasks: &[Task], quantities: &mut BTreeMap<String, f64>) {
         quantities.retain(|name, _| follows(name));

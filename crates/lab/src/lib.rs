@@ -1,8 +1,8 @@
 //! Experiments on models: their runs and measurements, the claims of a paper, and whether the claims hold.
 //!
-//! An [`Experiment`] is read from a RON file. It has models, data, budget, seeds, charts, and claims, each with a
-//! [`Test`]. [`run_experiment`] trains the runs that are not trained yet, measures all runs, judges the claims and
-//! returns the [`Results`]:
+//! An [`Experiment`] is read from a RON file. The file sets the models, the data, the budget, the seeds, the charts and
+//! the claims. Each claim has a [`Test`]. [`run_experiment`] trains the runs that are not trained yet, measures all
+//! runs, judges the claims and returns the [`Results`]:
 //!
 //! ```no_run
 //! use std::path::Path;

@@ -1,6 +1,6 @@
-//! The record of looks. A look is one time that the verdicts of an experiment were shown. Seeds that are added after a
-//! look make a false verdict more likely. If looks had different seeds, the report therefore shows the verdicts of each
-//! look and its number of seeds.
+//! The record of looks. A look is an occasion on which the verdicts of an experiment were shown. Seeds that are added
+//! after a look make a false verdict more likely. If looks had different seeds, the report therefore shows the verdicts
+//! and the number of seeds of each look.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::{Judgement, Verdict};
 /// The file name of the record in the directory of a report. The record has a line of JSON for each look.
 pub const LOOKS: &str = "looks.jsonl";
 
-/// A look: the verdicts that were shown at one time.
+/// A look: the verdicts that were shown on one occasion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Look {
     date: String,

@@ -1,5 +1,5 @@
 //! Notes on settings that may not be intended: warm-ups that take all steps of a run, and successive halving (see
-//! [`Halving`](crate::sweep::Halving)) with fewer rungs than were asked for.
+//! [`Halving`](crate::sweep::Halving)) with fewer rungs than the sweep asks for.
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::TrainConfig;
@@ -48,7 +48,7 @@ pub fn long_warm_ups<'a>(
 
 impl<C: ModelConfig> Experiment<C> {
     /// Returns sentences on settings that may not be intended: [`long_warm_ups`] for all runs at every point of the
-    /// sweep, and halving with fewer rungs than were asked for.
+    /// sweep, and halving with fewer rungs than the sweep asks for.
     ///
     /// # Errors
     ///

@@ -41,7 +41,7 @@ pub struct Missing {
     pub run: String,
     /// The seed; `None` for all seeds.
     pub seed: Option<u64>,
-    /// The reason.
+    /// The reason why the run has no observations.
     pub why: String,
     /// Whether the training diverged, as opposed to another failure.
     pub diverged: bool,

@@ -22,8 +22,8 @@ pub struct Pool {
     precision: Precision,
 }
 
-/// Fields that were added after version 2 of the pool, with values that have no effect. These fields are omitted from
-/// the hash, so that earlier runs are still found.
+/// Fields that were added after version 2 of the pool, each with the value that has no effect. A field with this value
+/// is omitted from the hash, so that earlier runs are still found.
 const LATER: [&str; 13] = [
     "deterministic: false,",
     "ema: None,",

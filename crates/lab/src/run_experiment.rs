@@ -51,8 +51,8 @@ pub fn run_experiment<C: ModelConfig>(
 }
 
 impl<C: ModelConfig> Experiment<C> {
-    /// Runs the sweep, if there is one. Then trains `planned` for every seed, at the best points of a tuned sweep. An
-    /// experiment without training counts and measures instead.
+    /// Runs the sweep, if there is one. Then trains `planned` for every seed, at the best point of the sweep if the
+    /// sweep tunes the runs. An experiment that trains nothing counts costs and measures times instead.
     ///
     /// # Errors
     ///

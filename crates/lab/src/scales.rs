@@ -1,5 +1,5 @@
-//! The scales of an experiment. A file states the settings that all scales share once, and then the differences of each
-//! scale.
+//! The scales of an experiment. A file first states the settings that all scales share, and then the differences of
+//! each scale.
 //!
 //! The fields of a scale are put into the text of the experiment, which is then parsed. Each part of this text keeps
 //! its position in the file, so errors name the line and column in the file.

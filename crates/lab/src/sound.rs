@@ -75,7 +75,7 @@ fn check_seeds<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Checks that runs set no value that is measured.
+/// Checks that runs give no values for quantities that are measured.
 fn check_given<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
     let is_measured = |name: &str| describe(name).is_some();
     for spec in &experiment.runs {

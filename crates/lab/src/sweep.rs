@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::not_empty;
 
-/// A sweep trains every run of an experiment at every point, a combination of field values. The best point of a run has
-/// the lowest mean validation loss over the seeds.
+/// A sweep trains every run of an experiment at every point. A point is a combination of field values. The best point
+/// of a run has the lowest mean validation loss over the seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {

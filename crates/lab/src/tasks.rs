@@ -17,7 +17,7 @@ use crate::{Error, Options};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskSpec {
-    /// The name of the task, with which its quantities begin.
+    /// The name of the task. The names of its quantities begin with this name.
     pub name: String,
     /// The format of the documents: `lambada`, `hellaswag`, `piqa`, `arc`, `winogrande`, `wikitext` or `text`.
     pub kind: String,

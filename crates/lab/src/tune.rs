@@ -319,7 +319,7 @@ impl Sweep {
         }
     }
 
-    /// Returns the number of rungs that halving has and the number that was asked for, if the first is smaller.
+    /// Returns the number of rungs that halving has and the number that the sweep asks for, if the first is smaller.
     pub(crate) fn fewer_rungs<C>(&self, runs: &[PlannedRun<C>]) -> Option<[usize; 2]> {
         let asked = self.halving?.rungs;
         let found = self.rungs(runs).len();

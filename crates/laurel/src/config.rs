@@ -15,7 +15,8 @@ pub enum Weights {
     /// (α, β) is the softmax of two parameters, so α + β = 1. By default, α and β are initially ½, which halves the
     /// stream in each connection.
     Softmax,
-    /// (α, β) is twice the softmax of two parameters, so α + β = 2. By default, a new connection is the plain one.
+    /// (α, β) is twice the softmax of two parameters, so α + β = 2. By default, a new connection equals the plain
+    /// connection.
     DoubleSoftmax,
     /// α is the sigmoid of one parameter, and β = 1 − α.
     Sigmoid,
@@ -133,12 +134,13 @@ pub struct LaurelConfig {
     pub init: LowRankInit,
     /// Initial α, which the paper does not give. The initial β follows from the sum α + β. With `TwoSigmoids`, which
     /// fixes no sum, the initial β equals the initial α. `None` means 1 with `DoubleSoftmax`, so that a new connection
-    /// is the plain one, and 0.95 with `TwoSigmoids`. With `Softmax` and `Sigmoid`, `None` means ½, which halves the
-    /// stream in each connection. With `One` and `Raw`, α and β are initially 1, and this field must be `None`.
+    /// equals the plain connection, and 0.95 with `TwoSigmoids`. With `Softmax` and `Sigmoid`, `None` means ½, which
+    /// halves the stream in each connection. With `One` and `Raw`, α and β are initially 1, and this field must be
+    /// `None`.
     pub alpha: Option<f64>,
     /// Whether the correction passes through an RMS norm with a scale, as in the authors' Gemma 3n. The scale is
-    /// initially zero, and B and γ are not. Such a norm would explain why LR, PA and RW+LR exceed the formulas by about
-    /// D parameters per layer in Table 5.
+    /// initially zero, and B and γ are not. Such a norm would explain why, in Table 5, LR, PA and RW+LR have about D
+    /// more parameters per layer than the formulas give.
     pub norm: bool,
 }
 
@@ -156,8 +158,8 @@ impl Default for LaurelConfig {
 }
 
 impl LaurelConfig {
-    /// Returns RW, with α and β from twice a softmax: 2 parameters. A new connection is the plain one. The paper gives
-    /// no initial values; the experiment `laurel_start` compares some.
+    /// Returns RW, with α and β from twice a softmax: 2 parameters. A new connection equals the plain connection. The
+    /// paper gives no initial values; the experiment `laurel_start` compares some.
     pub fn rw() -> Self {
         Self {
             weights: Weights::DoubleSoftmax,

@@ -73,8 +73,8 @@ impl<B: Backend> Laurel<B> {
                 }
             });
         // The correction is initially zero, because exactly one of its factors is zero. This factor is the scale of the
-        // norm, if there is a norm; else γ, if h is the identity; else B. If two factors were zero, neither would get a
-        // gradient.
+        // norm, if there is a norm. Otherwise, it is B if there is a low-rank product, and γ if there is none. If two
+        // factors were zero, neither would get a gradient.
         let b = augmentation.low_rank().map(|(products, r)| {
             let start = match config.norm {
                 true => Initializer::XavierNormal { gain: 1.0 },

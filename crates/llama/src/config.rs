@@ -132,7 +132,7 @@ pub struct LlamaConfig {
     pub canon: Option<CanonConfig>,
     /// Dropout on x_0, on the attention weights and on the output of each sublayer.
     pub dropout: f64,
-    /// The initial weights. `None` means `Width` below width 768, else `Fixed(0.02)`.
+    /// The initial weights. `None` means `Width` below width 768; otherwise, `Fixed(0.02)`.
     pub init: Option<Init>,
 }
 

@@ -1,4 +1,4 @@
-//! Published models, by name. Another model of these families takes one more entry in the list.
+//! Published models, by name. To add another model of these families, add an entry to the list.
 
 use residual_zoo_core::{Activation, NormPlaces, RmsScale, Rotary, RotaryScaling};
 

@@ -79,8 +79,8 @@ pub struct LoopsConfig {
     pub times: Times,
     /// Number of loops outside training steps. `None` means the number in `times`.
     pub evaluated: Option<usize>,
-    /// Maximum number of loops with a gradient, counted from the last one (truncated backpropagation). `None` means all
-    /// loops. The gradient of e through these loops is kept.
+    /// Maximum number of loops with a gradient, counted from the last one (truncated backpropagation). These loops also
+    /// pass a gradient to e. `None` means all loops.
     pub backward: Option<usize>,
     /// The order in which the layers of the core are repeated.
     pub order: LoopOrder,
@@ -185,7 +185,7 @@ pub struct Part {
     pub streams: usize,
     /// Number of layers on each stream.
     pub layers: usize,
-    /// Number of passes over the layers: [`LoopsConfig::mean`] for the core, else 1.
+    /// Number of passes over the layers: [`LoopsConfig::mean`] for the core, otherwise 1.
     pub times: usize,
     /// Number of these passes that have a backward pass in training.
     pub trained: usize,

@@ -22,7 +22,7 @@ impl Drop for Around {
 ///
 /// # Panics
 ///
-/// `pass` can panic if the stream has another shape.
+/// `pass` can panic if the shape of `state` differs from the shape of the stream.
 pub fn starting_from<T>(state: TensorData, pass: impl FnOnce() -> T) -> T {
     let _around = Around(GIVEN.replace(Some(state)));
     pass()

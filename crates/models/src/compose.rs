@@ -146,7 +146,8 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// Sets the number of loops of a trained model. Training is unaffected.
+    /// Sets the number of loops outside training steps, for example for a trained model. The number of loops in
+    /// training steps stays the same.
     ///
     /// # Errors
     ///
@@ -396,8 +397,8 @@ impl<A: List> Composition<A> {
             ..*frame
         };
         let layers = layers.map(|(i, like_it, streams, [times, trained])| {
-            // A connection that supplies values needs one entry in `layers`, so all layers of a group are alike. The
-            // first layer of each stream has its own values.
+            // With a connection that supplies values, `layers` must have exactly one entry, so all layers of a group
+            // are the same. The first layer of each stream has its own values.
             let first = match frame.own_values {
                 true => 0,
                 false => streams.min(like_it),
@@ -546,7 +547,8 @@ impl<A: List> ModelConfig for Composition<A> {
         }
     }
 
-    /// Whether appended tokens can change earlier outputs: a recurrence closes its last block without a carry.
+    /// Whether appended tokens can change earlier outputs. They can in a recurrence, which computes the last block
+    /// without a carry, and with a carry once another block follows.
     fn revises(&self) -> bool {
         self.recurrence.is_some()
     }

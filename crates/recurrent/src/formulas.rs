@@ -10,8 +10,8 @@ pub fn regular_operations(n_layer: usize, time: usize, width: usize) -> usize {
     n_layer * (time * time * width + time * width * width)
 }
 
-/// Returns the operations of the same transformer as the τ of a recurrence with blocks of k = `block` tokens:
-/// r(4 d l k + 2 l d²).
+/// Returns the operations of a recurrence on a sequence, with blocks of k = `block` tokens and the transformer of
+/// [`regular_operations`] as τ: r(4 d l k + 2 l d²).
 ///
 /// This is [`regular_operations`] on 2k tokens, l / k times. In fact, eq. 9 calls τ on two blocks l / k − 1 times, and
 /// eqs. 8 and 10 call it on one block once each.

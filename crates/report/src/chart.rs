@@ -18,7 +18,7 @@ pub struct Chart {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// The series, in drawing order: later ones are above earlier ones.
+    /// The series, in drawing order: later series are drawn over earlier series.
     pub series: Vec<Series>,
     /// Horizontal reference lines.
     pub references: Vec<Reference>,

@@ -22,9 +22,9 @@ pub(crate) fn one_line(text: &str) -> String {
     harmless(&words.collect::<Vec<_>>().join(" ")).into_owned()
 }
 
-/// Makes a cell of a CSV file. Different texts become different cells. A spreadsheet reads a cell that begins with `=`
-/// or the like as a formula, so such a cell gets an apostrophe in front. A cell that begins with an apostrophe gets
-/// another one. Odd characters are escaped as `\u{…}`. Numbers stay unchanged.
+/// Makes a cell of a CSV file. Different texts become different cells. A spreadsheet reads a cell that begins with `=`,
+/// `+`, `-` or `@` as a formula, so such a cell gets an apostrophe in front. A cell that begins with an apostrophe gets
+/// a second apostrophe. Odd characters are escaped as `\u{…}`. Numbers stay unchanged.
 pub(crate) fn csv_cell(cell: &str) -> String {
     let mut text = String::with_capacity(cell.len());
     // A text that has `\u{` itself would otherwise look escaped.

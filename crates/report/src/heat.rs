@@ -1,5 +1,5 @@
-//! Heat maps of a matrix of numbers. The color of a cell shows the sign of its number. The opacity shows the size of
-//! the number, without its sign, relative to the largest size in its row.
+//! Heat maps of a matrix of numbers. The color of a cell shows the sign of its number. The opacity shows the magnitude
+//! of the number, relative to the largest magnitude in its row.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -36,7 +36,7 @@ const CELL: (f64, f64) = (34.0, 20.0);
 const TOP: f64 = 20.0;
 /// The width in pixels below which a map does not shrink, so that its digits stay legible.
 const NARROWEST: f64 = 700.0;
-/// The opacity of the number with the largest size in a row. Its digits are still legible.
+/// The opacity of the number with the largest magnitude in a row. The digits are still legible.
 const STRONGEST: f64 = 0.45;
 
 impl HeatMap {

@@ -67,7 +67,7 @@ function nearest(all, at) {
   return after > 0 && at - all[after - 1] < all[after] - at ? after - 1 : after;
 }
 
-// The value drawn at `at`: a point if one is `close`, else the line between the neighbors of `at`.
+// The value drawn at `at`: a point if one is within `close`, otherwise the line between the neighbors of `at`.
 function value(all, ys, at, close, line, axis) {
   if (!all.length) return null;
   const i = nearest(all, at);

@@ -122,8 +122,8 @@ fn x_domain(traces: &[Trace], scale: Scale) -> Domain {
 
 /// Returns the y range, and whether it cuts values off.
 ///
-/// A value counts by its share of the drawn width. Its share of the points would mislead: on a logarithmic x axis, most
-/// points crowd at the right.
+/// Values are weighted by their share of the drawn width. Their share of the points would mislead: on a logarithmic x
+/// axis, most points crowd at the right.
 fn y_domain(chart: &Chart, traces: &[Trace], x: &Domain) -> (Domain, bool) {
     let scale = chart.y.scale;
     let (mut all, mut drawn, mut fixed) = (Vec::new(), Vec::new(), Vec::new());

@@ -38,7 +38,7 @@ pub enum Stem {
 pub enum ShortcutKind {
     /// A 1 × 1 convolution with a norm, option B of the paper.
     Projection,
-    /// Every stride-th row and column, with zero channels appended, option A of the paper.
+    /// Every stride-th row and column, with channels of zeros appended: option A of the paper.
     Pad,
 }
 

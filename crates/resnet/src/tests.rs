@@ -68,7 +68,7 @@ fn count(config: ResNetConfig, image: ImageSize, classes: usize) -> usize {
     cost.params.total()
 }
 
-/// Parameter counts of torchvision for ImageNet, and counts for CIFAR-10. `docs/papers/resnet.md` gives them too.
+/// Parameter counts of torchvision for ImageNet, and counts for CIFAR-10. `docs/papers/resnet.md` gives all of them.
 #[test]
 fn presets_have_the_published_numbers_of_parameters() {
     let imagenet = ImageSize::from([3, 224, 224]);

@@ -16,9 +16,9 @@ use crate::{Error, RunConfig};
 
 impl<M: ModelConfig> RunConfig<M> {
     /// Sets individual fields. Each assignment is `path=value`, such as `train.steps=100`. The path consists of field
-    /// names and places in lists, separated by dots. It can omit the names of architectures. The value is written as in
-    /// a RON file, such as `3e-4`, `None`, `Kausik` or `PerLayer(Laurel(weights: Softmax))`. Other text, such as a file
-    /// path, needs no quotes.
+    /// names and list indices, separated by dots. The path can omit the names of architectures. The value is written as
+    /// in a RON file, such as `3e-4`, `None`, `Kausik` or `PerLayer(Laurel(weights: Softmax))`. Other text, such as a
+    /// file path, needs no quotes.
     ///
     /// # Errors
     ///

@@ -401,8 +401,8 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, Error> {
     Ok(aside)
 }
 
-/// Renames a directory, link or other file that stands where the run writes a checkpoint or a file, but does not have
-/// the content that the run wrote. Returns its new path.
+/// Renames the directory, link or other file at `path`, so that it is kept when the run writes its own content to
+/// `path`. Returns the new path.
 ///
 /// # Errors
 ///

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::checkpoint::{self, Needs, Newest};
 use crate::{Error, Row, manifest, run_dir};
 
-/// The checkpoint of a run to use.
+/// A choice among the checkpoints of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
     /// The newest good checkpoint.
@@ -50,7 +50,7 @@ impl Choice {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no such checkpoint, or it is damaged. Also returns I/O errors.
+    /// Returns an error if there is no such checkpoint, or if it is damaged. Also returns I/O errors.
     pub fn of(self, run: &Path, needs: Needs) -> Result<Newest, Error> {
         let path = match self {
             Self::Newest => return checkpoint::newest_for(run, needs),

@@ -20,7 +20,7 @@ pub enum Error {
         line: usize,
         /// Column of the problem, counted from 1.
         column: usize,
-        /// The problem.
+        /// The reason why the file does not parse.
         problem: String,
     },
     /// An override does not fit the config.
@@ -28,7 +28,7 @@ pub enum Error {
     Override {
         /// The override as given.
         assignment: String,
-        /// The problem.
+        /// The reason why the override does not fit.
         problem: String,
     },
     /// A setting is invalid.
@@ -42,7 +42,7 @@ pub enum Error {
         "the process of rank {rank} has different data from the process of rank 0; give all machines the same files"
     )]
     OtherData {
-        /// The rank of the process.
+        /// Rank of the process with different data.
         rank: usize,
     },
     /// One of several training processes has different weights from the process of rank 0.
@@ -51,7 +51,7 @@ pub enum Error {
          from the last checkpoint with the same hardware and libraries on all machines"
     )]
     OtherWeights {
-        /// The rank of the process.
+        /// Rank of the process with different weights.
         rank: usize,
     },
     /// One of several training processes does not see the run directory, or could not write its part of a checkpoint.
@@ -104,8 +104,8 @@ pub enum Error {
         /// The problem, such as a missing file.
         problem: String,
     },
-    /// The config of a run names a path that the user has to allow: a cache, or a text or tokenizer outside the run
-    /// that is not the one with which the run was trained.
+    /// The config of a run names a path that the user has to allow. Such a path leads to a cache, or to a text or
+    /// tokenizer that is outside the run and that the run was not trained with.
     #[error(
         "{}: `{field}` is {}{why}; if you trust the run, allow its paths with \
          `--allow-paths`",
@@ -113,13 +113,13 @@ pub enum Error {
         one_line(path.display())
     )]
     Outside {
-        /// The run.
+        /// The run directory.
         run: PathBuf,
-        /// The field.
+        /// The config field with the path.
         field: &'static str,
         /// The named path.
         path: PathBuf,
-        /// The problem.
+        /// The reason why the path is not allowed.
         why: &'static str,
     },
     /// A prompt does not suit the model.
@@ -135,7 +135,7 @@ pub enum Error {
     Checkpoint {
         /// The file.
         path: PathBuf,
-        /// The problem.
+        /// The reason why the file cannot be used.
         problem: String,
     },
     /// The weights of another run cannot be used as initial weights.
@@ -151,7 +151,7 @@ pub enum Error {
         }
     )]
     FirstWeights {
-        /// The reason.
+        /// The reason why the weights cannot be used.
         source: Box<Error>,
         /// The other run.
         run: PathBuf,
@@ -163,7 +163,7 @@ pub enum Error {
     Import {
         /// The file.
         path: PathBuf,
-        /// The difference.
+        /// The difference between the file and the model.
         source: ImportError,
     },
     /// An error with a remedy for `train`.
@@ -185,7 +185,7 @@ pub enum Error {
         path: PathBuf,
         /// The way to choose another place.
         place: OtherPlace,
-        /// The cause.
+        /// The error that the operation returned.
         source: std::io::Error,
     },
     /// Too many consecutive steps had a loss or gradient that is not finite.

@@ -38,7 +38,7 @@ impl Misfit {
 const EXAMPLES: [&str; 4] = ["1", "0.5", "true", "\"text\""];
 /// A value with a field that no type has.
 const UNKNOWN: &str = "(_: 0)";
-/// Maximum number of fields without a default that a form lists after the first of them.
+/// Maximum number of fields that a form lists after its first field without a default.
 const MOST_FIELDS: usize = 4;
 
 /// Returns the form that a value must have in place of `given`. `misfit` returns the reason why a text is not a valid
@@ -86,7 +86,7 @@ fn one_of(fields: &[String]) -> Option<String> {
     Some(format!("({}: …)", fields.first()?))
 }
 
-/// Lists the fields without a default, of which `first` is the first: `a: …, b: …`.
+/// Lists the fields without a default, beginning with `first`: `a: …, b: …`.
 fn with_fields(name: &str, first: String, misfit: &dyn Fn(&str) -> Option<Misfit>) -> String {
     let mut fields: Vec<(String, &str)> = vec![(first, "")];
     for _ in 0..MOST_FIELDS {

@@ -147,8 +147,8 @@ struct Text {
 
 impl<'a, B: Backend, M: LanguageModel<B>> Generators<'a, B, M> {
     /// Prepares to continue `prompts` with a model of `vocab_size` ids and `context` positions. Each prompt has
-    /// independent random numbers. The first prompt has the same random numbers as if it were the only one, and the
-    /// same logits up to rounding.
+    /// independent random numbers. The first prompt gets the random numbers and, up to rounding, the logits that it
+    /// would get alone.
     ///
     /// # Errors
     ///
@@ -192,8 +192,8 @@ impl<'a, B: Backend, M: LanguageModel<B>> Generators<'a, B, M> {
         })
     }
 
-    /// Reads the positions up to the end of the shortest text. Returns the logits of the tokens after
-    /// them, one row for each text.
+    /// Reads the positions up to the end of the shortest text. Returns one row of logits for each text: the logits of
+    /// the token at the next position.
     fn logits(&mut self) -> Vec<f32> {
         let shortest = |texts: &[Text]| texts.iter().map(|text| text.tokens.len()).min();
         let mut end = shortest(&self.texts).unwrap_or(0);

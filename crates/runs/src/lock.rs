@@ -1,4 +1,4 @@
-//! The lock of a directory, which lets only one process at a time write there.
+//! Locks a directory, so that only one process at a time writes there.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -13,7 +13,7 @@ use crate::{Error, disk};
 
 /// The name of the manifest file.
 pub const MANIFEST: &str = "manifest.json";
-/// Maximum bytes of a manifest. Longer files are refused.
+/// Maximum size of a manifest, in bytes. Larger files are refused.
 const MOST_BYTES: u64 = 1024 * 1024;
 
 #[derive(Serialize, Deserialize)]

@@ -387,8 +387,8 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Vanished`], or [`Error::Unlocked`] if only the lock is gone. Also returns [`Error::Checkpoint`]
-    /// if `checkpoints` is a link or not a directory.
+    /// Returns [`Error::Vanished`] if the directory was deleted or replaced, and [`Error::Unlocked`] if only the lock
+    /// is gone. Also returns [`Error::Checkpoint`] if `checkpoints` is a link or not a directory.
     pub fn is_here(&self) -> Result<(), Error> {
         match self.lock.is_of(&self.path) {
             true => disk::refuse_linked_directory(&self.path.join(checkpoint::CHECKPOINTS)),

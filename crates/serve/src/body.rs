@@ -21,8 +21,8 @@ const MOST_OF_ALL: usize = 32 << 20;
 /// The time that a client has to send a body.
 const TO_SEND: Duration = Duration::from_secs(30);
 
-/// Maximum number of bytes that are read from a refused body, and the longest pause between two reads. The body is read
-/// because a client that is still sending may miss the response.
+/// Maximum number of bytes that are read from a refused body, and the longest pause between two reads. The server reads
+/// on because a client that is still sending may miss the response.
 const MOST_DISCARDED: usize = 16 << 20;
 const PAUSE: Duration = Duration::from_secs(1);
 

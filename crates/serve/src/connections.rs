@@ -56,7 +56,7 @@ pub struct End<'a> {
 ///
 /// # Errors
 ///
-/// Returns an error if the system refuses the runtime or the socket.
+/// Returns an error if the runtime cannot be started or the socket cannot be used.
 pub fn accept(
     listener: StdListener,
     router: Router,

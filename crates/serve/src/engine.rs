@@ -1,7 +1,7 @@
 //! Continues many sequences with one model.
 //!
 //! Only the engine uses the model, on the thread that calls `serve`. Each running sequence takes one row of the batch.
-//! A step continues each sequence by one token. With 32 sequences, a step takes a few times as long as with one.
+//! A step continues each sequence by one token. A step with 32 sequences takes a few times as long as a step with one.
 //!
 //! A prompt is read alone, or together with prompts of equal length. Its sequence then joins the running sequences, and
 //! leaves them when it ends. With a recurrence, all rows of a batch stay at the same position. Sequences that begin
@@ -87,7 +87,8 @@ impl Scored {
 /// A job that is being worked on.
 struct Sequence {
     request: u64,
-    /// The prompt and the drawn tokens. Once they exceed the context, only the newest are kept, half a context of them.
+    /// The prompt and the drawn tokens. Once they exceed the context, only the newest tokens are kept, enough for half
+    /// a context.
     tokens: Vec<u32>,
     scores_prompt: bool,
     sampling: Sampling,
@@ -132,7 +133,7 @@ impl Sequence {
         self.writer.token(scored);
     }
 
-    /// If the sequence is longer than the context, keeps only its newest tokens, half a context of them.
+    /// If the sequence is longer than the context, keeps only its newest tokens, enough for half a context.
     fn shorten(&mut self, context: usize) {
         if self.tokens.len() > context {
             self.tokens.drain(..self.tokens.len() - context.div_ceil(2));

@@ -60,7 +60,7 @@ pub struct Options {
     pub queue: usize,
     /// Maximum number of tokens that are generated for a choice.
     pub max_tokens: usize,
-    /// The time that requests have to end once the server stops.
+    /// The time that running requests have to finish once the server stops.
     pub grace: Duration,
 }
 

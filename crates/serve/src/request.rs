@@ -42,7 +42,7 @@ impl ApiError {
         }
     }
 
-    /// Returns the seconds after which the client should try again, if that helps.
+    /// Returns the seconds after which the client should try again, if another try may succeed.
     pub fn retry_after(&self) -> Option<u64> {
         matches!(self.status, 429 | 503).then_some(1)
     }
@@ -140,7 +140,8 @@ pub struct Wanted {
     pub sampling: Sampling,
 }
 
-/// Maximum number of tokens of a request, each counted with its `logprobs`, because the response is held in memory.
+/// Maximum number of tokens of a request, because the response is held in memory. Each token counts 1 + `logprobs`
+/// times.
 const MOST_TOKENS: usize = 1 << 20;
 
 /// Maximum number of texts in `stop`, of bytes in each of these texts, and of tokens in `logprobs`.

@@ -27,7 +27,7 @@ const SPARE: usize = 32;
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The addresses that count as one client: an IPv4 address, or an IPv6 network with a prefix of 64 bits. A single
-/// client gets a whole IPv6 network.
+/// client usually has all addresses of such an IPv6 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Network {
     /// This machine. Behind a proxy on this machine, all clients have this machine's address.
@@ -60,7 +60,7 @@ pub struct Seat {
     close: Notify,
 }
 
-/// The times at which the server began to wait for the client, and the end of the connection.
+/// The time at which the server began to wait for the client, and how the connection ends.
 struct Waits {
     /// The time at which the wait for a whole request (request line, headers and body) began.
     request: Option<Instant>,
@@ -164,8 +164,9 @@ impl Seat {
         })
     }
 
-    /// Returns the time since which the client has left its response unread, and the shared memory of the response in
-    /// bytes. Returns `None` if the client reads, or if the connection must not be closed.
+    /// Returns the time since which the client has left its response unread, and the number of bytes that the response
+    /// takes from the memory that all clients share. Returns `None` if the client reads, or if the connection must not
+    /// be closed.
     fn unread(&self) -> Option<(Instant, usize)> {
         self.waits(|waits| {
             let bytes = waits.answer.as_ref()?.shared();
@@ -207,7 +208,7 @@ impl Seats {
 
     /// Closes connections that wait for their clients, until `SPARE` are free.
     pub fn make_room(&mut self) {
-        // A connection that has ended leaves its seat only in this table.
+        // Once a connection has ended, only this table refers to its seat.
         self.0.retain(|seat| Arc::strong_count(seat) > 1);
         while self.open().count() > MOST - SPARE && self.close_one(None) {}
     }

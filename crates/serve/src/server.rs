@@ -73,7 +73,7 @@ impl Bound {
 }
 
 /// Serves `model`, the chosen checkpoint of `run`, until `should_stop` returns true. Running requests then have
-/// [`Options::grace`] to end.
+/// [`Options::grace`] to finish.
 ///
 /// # Errors
 ///

@@ -210,7 +210,7 @@ impl Writer {
         finish: Option<&'static str>,
         all: bool,
     ) -> Result<(), ApiError> {
-        // The memory for its tokens has already been taken.
+        // The memory for the tokens of this piece has already been taken.
         self.unread.add(unread::of_text(&text))?;
         self.sent += text.chars().count();
         if finish.is_some() {

@@ -220,7 +220,7 @@ impl DeltaConfig {
         self.channels > 1 && (!self.per_layer || i.is_multiple_of(on.per_layer))
     }
 
-    /// Returns the number of compress kernel weights per feature.
+    /// Returns the number of weights per feature in a kernel of compress.
     fn taps(&self) -> usize {
         match self.compress {
             Compress::Channel => self.channels,

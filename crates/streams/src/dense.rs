@@ -5,7 +5,7 @@
 //! X_0 = x_0,  X_b = layer_b(Y_{b-1}),  Y_b = Σ_j α_b[j] X_j  over j = b, b − k, … ≥ 0  if p divides b, else X_b
 //! ```
 //!
-//! α_b is initially 0, …, 0, 1, so a new model is the plain one. As in the authors' package, k counts layers.
+//! α_b is initially 0, …, 0, 1, so a new model equals the plain model. As in the authors' package, k counts layers.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData, backend::Backend};

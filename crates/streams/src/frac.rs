@@ -7,7 +7,7 @@
 //! dynamic:  [Y | A] + s_α tanh(N(H) W_α),  B + s_β tanh(N(H) W_β)       row j from fraction j
 //! ```
 //!
-//! Initially, Y = A = I, B = 1, W = 0 and s = 0.01, so a new model is exactly the plain one. Weight decay applies to
+//! Initially, Y = A = I, B = 1, W = 0 and s = 0.01, so a new model is exactly the plain model. Weight decay applies to
 //! all W, but not to Y, A and B.
 
 use burn::module::{Initializer, Module, Param};

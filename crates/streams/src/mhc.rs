@@ -62,13 +62,13 @@ pub enum MhcStart {
     /// P = 0. b_res is 0 on the diagonal, or for the identity permutation, and this value elsewhere. With −8, as in
     /// tokenbender/mHC, streams hardly mix, and the entries of b_res with this value have small gradients. With −3,
     /// Sinkhorn and 4 streams, each stream takes 4 % from each other stream. b_pre distinguishes the streams: pre is ¾
-    /// for stream i mod n of residual i, and the other streams share ¼. A new model is the plain one, up to the ε of
-    /// the final norm and of `form: Code`.
+    /// for stream i mod n of residual i, and the other streams share ¼. A new model equals the plain model, up to the ε
+    /// of the final norm and of `form: Code`.
     Identity(f64),
     /// As in the code of mHC-lite and KromHC: P = 0, and b_res is as with `Identity(-8)`. b_pre and b_post are 1 for
     /// one stream and −1 for the others. So pre is 0.73 for this stream and 0.27 for the others, and post is 1.46 and
-    /// 0.54. The code draws the stream at random; this crate takes stream i mod n of residual i. A new model is not the
-    /// plain one.
+    /// 0.54. The code draws the stream at random; this crate takes stream i mod n of residual i. A new model does not
+    /// equal the plain model.
     OneStream,
 }
 

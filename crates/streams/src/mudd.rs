@@ -13,7 +13,7 @@
 //! RMS'(Σ_j w_c[j] RMS_j(X_j)).
 //!
 //! Initially, each row of a is 0, …, 0, 1 (with [`PrePost`], all 0), W_2 is 0, and W_1 is drawn from N(0, 1/D), so a
-//! new model is the plain one.
+//! new model equals the plain model.
 //!
 //! A mixture is a sum over its sources, which are never copied into one tensor. A backward pass keeps the L + 1 sources
 //! and the C inputs of each layer, so memory grows linearly with depth. The sums take C (l + 2) D multiplications for

@@ -70,7 +70,7 @@ pub enum Placement {
     /// After each branch: x + N(F(x)).
     PostBranch,
     /// LayerNorm Scaling, before each branch: x + F(N(x) / √(l + 1)), with l = 0 in the first layer. The initial
-    /// projections to the stream are then not scaled by depth, because the paper advises against both together.
+    /// projections to the stream are then not scaled by depth, because the paper advises against combining the two.
     Lns,
     /// Mix-LN: after the sum, N(x + F(x)), in the first layers, and before each branch in the others.
     Mix {

@@ -143,8 +143,7 @@ impl Design for LayerScaleConfig {
     }
 }
 
-/// The config of ReZero, with a factor a that is by default initially 0, and no norms in the branches. The final norm
-/// stays.
+/// The config of ReZero. By default, the factor a is initially 0. The branches have no norms, but the final norm stays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReZeroConfig {

@@ -1,6 +1,6 @@
 //! SiameseNorm (Li et al., "SiameseNorm: breaking the barrier to reconciling pre/post-norm", 2026,
-//! <https://arxiv.org/abs/2602.08064>). A stream x whose sums are normalised and a stream y with norms before the
-//! branches share every branch F. F has no norm of its own, and both streams are initially x_0:
+//! <https://arxiv.org/abs/2602.08064>). Two streams share every branch F: x, whose sums are normalised, and y, with
+//! norms before the branches. F has no norm of its own, and both streams are initially x_0:
 //!
 //! ```text
 //! paper:  b = F(N(x + N_y(y)))    x' = N_x(x + b / c)    y' = y + b        end  x + N_y(y)

@@ -10,8 +10,8 @@
 //! backout:  x_L − λ x_{b+1}                           at the end
 //! ```
 //!
-//! The gate of the smear reads the first c features; w and s are parameters. The other symbols are those of [`Skips`],
-//! [`InitialMix`] and [`ValueEmbedding`]. nanochat has all but the U-net skips.
+//! The gate of the smear reads the first c features; w and s are parameters. [`Skips`], [`InitialMix`] and
+//! [`ValueEmbedding`] define the other symbols. nanochat has all of these tricks but the U-net skips.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::sigmoid;

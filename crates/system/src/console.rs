@@ -9,7 +9,7 @@ use crate::mutex::{lock, lock_within};
 use crate::output::{self, Stream};
 use crate::{counted, harmless, terminal};
 
-/// Maximum time that the program waits for another thread when it ends.
+/// Maximum time that the program waits for another thread when the program ends.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// Maximum number of warnings printed after the screen has closed. Earlier warnings are left out.
 const MOST_WARNINGS: usize = 20;

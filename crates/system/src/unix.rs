@@ -365,7 +365,7 @@ pub mod terminal {
         keys
     }
 
-    /// Whether standard input is a terminal that is gone, as after its window is closed.
+    /// Whether standard input is a terminal that is gone, for example because its window was closed.
     pub fn is_gone() -> bool {
         matches!(tcgetpgrp(io::stdin()), Err(Errno::IO))
     }

@@ -112,8 +112,9 @@ pub fn corrupted(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     all.filter(move |bad| bad != good)
 }
 
-/// Makes one to four random changes to one of `good`. A change flips bits, removes, repeats or exchanges pieces, takes
-/// a piece from another of `good`, or replaces a number with an extreme one.
+/// Makes one to four random changes to one of the inputs `good`. A change flips a bit, removes a piece, copies a piece
+/// to another place, replaces a piece with a piece of any input, inserts one of the [`EXTREMES`], or replaces a number
+/// with one of them.
 pub fn mutant(good: &[&[u8]], numbers: &mut Numbers) -> Vec<u8> {
     let mut bad = numbers.of(good).to_vec();
     for _ in 0..=numbers.below(4) {

@@ -45,8 +45,8 @@ fn built(program: &str) -> Command {
     command
 }
 
-/// Makes a command for `program` that receives signals, even if the tests run with signals ignored, as under `nohup`
-/// or `&` in a script.
+/// Makes a command for `program`. The program receives signals even if the tests run with signals ignored, as under
+/// `nohup` or `&` in a script.
 pub fn heard(program: &Path) -> Command {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -211,7 +211,7 @@ impl TokenFormerConfig {
         })
     }
 
-    /// Whether the model is tuned, so that all weights but those for tuning are frozen.
+    /// Whether the model is tuned, so that all weights except the weights for tuning are frozen.
     pub(crate) fn frozen(&self) -> bool {
         self.tuned().is_some()
     }
@@ -547,7 +547,7 @@ impl Transfer for TokenFormerConfig {
     /// Appends key-value pairs (eqs. 12, 13) with zero keys. New values are drawn: if they were zero too, new pairs
     /// would get no gradient.
     ///
-    /// Keeps the added pairs and the LoRA corrections if the smaller model has them, else uses fresh ones. If the
+    /// Keeps the added pairs and the LoRA corrections if the smaller model has them; otherwise uses fresh ones. If the
     /// smaller model has them, the number of added pairs and the LoRA rank cannot change.
     fn grow(
         &self,

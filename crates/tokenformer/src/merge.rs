@@ -266,7 +266,7 @@ impl TokenFormerConfig {
 
 /// Returns the added pairs among `weights`, such as the pairs for one task.
 /// [`params::import_some`](residual_zoo_core::params::import_some) puts them into another model that was tuned from the
-/// same model with the same config, which then performs that task; all other weights stay the same.
+/// same model with the same config. The other model then performs that task; its other weights stay the same.
 pub fn added(weights: &Tensors) -> Tensors {
     let added = weights.iter().filter(|(name, _)| name.contains(".added."));
     added

@@ -52,7 +52,7 @@ pub struct Lora<B: Backend> {
 impl<B: Backend> Lora<B> {
     fn new(n: usize, rank: usize, width: usize, device: &B::Device) -> Self {
         let b = || Initializer::Zeros.init([n, rank], device);
-        // With this standard deviation, A x has the variance of x for keys. The A for values is drawn alike.
+        // With this standard deviation, A x has the variance of x for keys. The A for values is drawn the same way.
         let a = || normal([rank, width], (width as f64).powf(-0.5), device);
         Self {
             keys_b: b(),
@@ -157,7 +157,7 @@ impl<B: Backend> Pattention<B> {
         }
     }
 
-    /// Returns 1 / (norm + ε), or 0 if the norm is zero. So 0/0 becomes 0, also in the gradient.
+    /// Returns 1 / (norm + ε), or 0 if the norm is zero, so that 0/0 becomes 0, in the gradient too.
     fn inverse(&self, norm: Tensor<B, 3>) -> Tensor<B, 3> {
         let zero = norm.clone().equal_elem(0.0);
         let norm = norm.mask_fill(zero.clone(), 1.0) + self.eps;

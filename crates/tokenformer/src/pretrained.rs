@@ -56,8 +56,8 @@ impl From<PretrainedError> for ConfigError {
 /// the norm before each sublayer is multiplied into the rows of the weights that follow the norm.
 ///
 /// Parameters without a counterpart are dropped: biases, the shifts of the sublayers' norms, and an untied unembedding.
-/// Without `affine_final_norm`, the parameters of the final norm are dropped too; with rotary positions, the position
-/// table. The result is a starting point for training, not the function of the transformer.
+/// Without `affine_final_norm`, the parameters of the final norm are dropped too. With rotary positions, the position
+/// table is dropped. The result is a starting point for training, and does not compute the function of the transformer.
 ///
 /// # Errors
 ///

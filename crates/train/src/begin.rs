@@ -37,7 +37,7 @@ pub(crate) fn begin<B: AutodiffBackend, C: ModelConfig>(
         ..resume::this_start::<B>(options, trainer.device())
     };
     let first = directory.checkpoint(0);
-    // The other run may no longer exist when this run continues, so its weights are saved now.
+    // The other run may no longer exist when this run is resumed, so the initial weights are saved now.
     let save = || match options.init_from {
         Some(_) => checkpoint::save(trainer, &Journal::default(), &first),
         None => Ok(()),

@@ -295,7 +295,8 @@ pub fn load_weights<B: AutodiffBackend, C: ModelConfig>(
 /// Loads the weights of a checkpoint as [`load_weights`] does, but leaves the moments unchanged.
 ///
 /// Parameters that are not trained, such as TokenFormer's τ, take the value of the checkpoint even if the config has
-/// another one. Returns the names of such parameters whose value differed, without the frozen weights of a tuned model.
+/// another value. Returns the names of the untrained parameters whose two values differ, except the frozen weights of a
+/// tuned model.
 ///
 /// # Errors
 ///

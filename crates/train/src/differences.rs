@@ -28,9 +28,10 @@ fn compose(model: &mut Value, other: &Value) {
     }
 }
 
-/// Returns the differences in model and training between two configs, by path. Omits a larger number of steps, and
-/// settings that do not change results, such as recomputation. Data are omitted too, because runs compare data by
-/// content. Only the settings of images, such as augmentation, are compared here.
+/// Returns the differences in model and training between two configs, by path. Omits an increase in the number of
+/// steps, and settings that do not change results, such as recomputation. Data are omitted too, because
+/// [`data_difference`](crate::data_difference) compares their content. Only the settings of images, such as
+/// augmentation, are compared here.
 pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) -> Vec<String> {
     // These settings do not change results.
     let mut train = TrainConfig {

@@ -291,8 +291,8 @@ impl<B: AutodiffBackend> Optimizer<B> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the shape of a moment does not fit its parameter, if a second moment is missing or not
-    /// wanted, or if a state belongs to no parameter of `model`. The optimizer is then unchanged.
+    /// Returns an error if the shape of a moment does not fit its parameter, if a second moment is missing or
+    /// unexpected, or if a state belongs to no parameter of `model`. The optimizer is then unchanged.
     pub fn import<M: Module<B>>(
         &mut self,
         model: &M,

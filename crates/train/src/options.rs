@@ -39,8 +39,8 @@ pub struct RunOptions {
     pub shares_cores: bool,
     /// The processes that train the run together, if there are several. This process leads them.
     pub team: Option<Team>,
-    /// Whether a run that has lost metrics rows is refused, because its rows will be compared. Otherwise, a note
-    /// reports the lost rows.
+    /// Whether to refuse a run that has lost metrics rows, because its rows will be compared. Otherwise, a note reports
+    /// the lost rows.
     pub needs_all_rows: bool,
 }
 

@@ -369,8 +369,8 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
     }
 }
 
-/// Refuses a changed `tokenizer.json` in a run whose data are the same, because the identity of the data includes the
-/// tokenizer. A missing file is written again later.
+/// Refuses a changed `tokenizer.json` in a run whose data are the same. The same data have the same tokenizer, because
+/// the identity of the data includes the tokenizer. A missing file is written again later.
 fn check_own_tokenizer(path: &Path, corpus: &Corpus) -> Result<(), Error> {
     if std::fs::symlink_metadata(path.join(run_dir::TOKENIZER)).is_err() {
         return Ok(());

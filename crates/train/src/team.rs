@@ -92,8 +92,8 @@ pub fn start<C: ModelConfig>(team: Team) -> Option<Start<C>> {
 ///
 /// # Errors
 ///
-/// Returns an error if the data of this process differ from the leader's, and the errors of [`Trainer::new`] and
-/// [`Trainer::step`].
+/// Returns an error if the data of this process differ from the leader's. Also returns the errors of [`Trainer::new`]
+/// and [`Trainer::step`].
 pub fn follow<B: AutodiffBackend, C: ModelConfig>(
     team: Team,
     start: Start<C>,

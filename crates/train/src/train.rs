@@ -92,8 +92,8 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
 ///
 /// # Errors
 ///
-/// Returns the errors that these checks find. They do not find that the run is in use, that it has lost rows, or that
-/// its team cannot train it.
+/// Returns the errors that these checks find. The checks do not detect a run that is in use, a run that has lost rows,
+/// or a team that cannot train the run.
 pub fn check<B: AutodiffBackend, C: ModelConfig>(
     config: RunConfig<C>,
     corpus: &Corpus,
@@ -233,7 +233,8 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         Ok(())
     }
 
-    /// Trains until the last step, `until`, or a stop. Returns whether the run ends before its last step is over.
+    /// Trains until the last step, the step `until`, or a request to stop. Returns whether the run stops before its
+    /// last step is over.
     fn train(&mut self) -> Result<bool, Error> {
         let steps = self.trainer.config.train.steps;
         if self.rows.is_empty()

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! E and b, and W and c, are the weights and biases of two linear maps. f is a sublayer with its norm. [`Pool`]
-//! can replace the class token by the mean of the patches.
+//! can replace the class token with the mean of the patches.
 //!
 //! With GPT-2's layers, this is ViT. With TokenFormer's layers, it is the vision model of the TokenFormer paper
 //! (section 4.2).

@@ -2,9 +2,9 @@
 
 use super::rows::Row;
 
-/// Returns the p-value of each claim after Holm's correction for the claims of its paper among `rows`, as the end of a
-/// cell. The text is empty for a claim without a p-value, and if the paper has no other claim to correct. It is also
-/// empty for a primary claim, because its family was named before the runs of the tested models.
+/// Returns the p-value of each claim after Holm's correction for the claims of its paper among `rows`, as text for the
+/// end of a table cell. The text is empty for a claim without a p-value, and if the paper has no other claim to
+/// correct. It is also empty for a primary claim, because its family was named before the runs of the tested models.
 pub fn corrected(rows: &[&Row]) -> Vec<String> {
     let mut texts = vec![String::new(); rows.len()];
     for paper in papers(rows) {

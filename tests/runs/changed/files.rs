@@ -300,7 +300,7 @@ fn a_lock_that_is_deleted_ends_the_run_and_is_named() {
     ended_by_its_lock(child);
 }
 
-/// A process that is killed at any change on disk leaves nothing permanently, even if it is deleting an old checkpoint.
+/// A process that is killed at any change on disk leaves no files permanently, even while it deletes an old checkpoint.
 #[test]
 fn what_is_left_of_a_deleted_checkpoint_is_removed() {
     let scratch = Scratch::new();

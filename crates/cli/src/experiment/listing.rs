@@ -55,8 +55,8 @@ fn bases<C: ModelConfig>(
     planned.iter().map(of_run).collect()
 }
 
-/// Checks that the runs of an experiment can be trained on this machine. Returns a note for each run that cannot, but
-/// could on a larger machine.
+/// Checks that the runs of an experiment can be trained on this machine. Returns a note for each run that only a larger
+/// machine could train.
 fn check_machine<C: ModelConfig>(
     planned: &[PlannedRun<C>],
     bases: &[Option<Opened>],

@@ -15,7 +15,7 @@ pub fn plain<T>(operation: &'static str, inputs: T) -> T {
     inputs
 }
 
-/// Runs `work`. Returns its result and the names of the operations that meanwhile ran in their plain form, in any
+/// Runs `work`. Returns its result and the names of the operations that ran in their plain form during `work`, in any
 /// thread.
 pub fn recorded<T>(work: impl FnOnce() -> T) -> (T, Vec<&'static str>) {
     let put = |operations| {

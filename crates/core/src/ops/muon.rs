@@ -17,7 +17,8 @@ use crate::{ConfigError, check, matmul};
 
 /// The settings of Muon. It trains the matrices between hidden features ([`Matrices`](crate::Matrices)); AdamW trains
 /// all other parameters. A step is W ← (1 − η λ) W − η s NS(u), where u is the momentum and s depends on the form; the
-/// form `Nanochat` has another step. NS brings the singular values of u into the interval from about 0.5 to 1.5.
+/// step of the form `Nanochat` is different. NS brings the singular values of u into the interval from about 0.5 to
+/// 1.5.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Muon {

@@ -125,7 +125,7 @@ pub struct Norm<B: Backend> {
     /// β, `[width]`.
     pub beta: Option<Param<Tensor<B, 1>>>,
     kind: Kind,
-    /// ε.
+    /// ε, added to the variance or the mean square.
     eps: f64,
     /// A number that is added to γ.
     offset: f64,

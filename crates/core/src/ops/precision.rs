@@ -1,10 +1,9 @@
 //! The number format of matrix products and attention.
-//!
-//! A bf16 pass rounds the inputs of its matrix products and of attention to bf16; their sums are f32. Everything else
-//! is f32: weights and their moments, sums of gradients, norms, softmax statistics, the stream and the loss
-//! (Micikevicius et al., "Mixed precision training", 2018). Results are rounded to bf16 as well, except the results of
-//! products by the zoo's kernels on CUDA, Vulkan and WGPU, which are f32. On LibTorch, a result stays in bf16 until an
-//! operation needs f32, because conversions would take the time that the products save.
+//!A bf16 pass rounds the inputs of its matrix products and of attention to bf16; their sums are f32. The results of
+//! matrix products and attention are rounded to bf16 too, except products by the zoo's kernels on CUDA, Vulkan and
+//! WGPU, whose results are f32. Everything else is f32: weights and their moments, sums of gradients, norms, softmax
+//! statistics, the stream and the loss (Micikevicius et al., "Mixed precision training", 2018). On LibTorch, a result
+//! stays in bf16 until an operation needs f32, because conversions would take the time that the products save.
 
 use std::cell::Cell;
 use std::fmt;
@@ -91,7 +90,7 @@ impl Precision {
         pass()
     }
 
-    /// Sets whether f32 products of this process round their factors to TF32, on backends that support both.
+    /// Sets whether f32 products of this process round their factors to TF32, on backends that support f32 and TF32.
     pub fn set_up(self) {
         kernels::allow_tf32(self == Self::Tf32);
     }
@@ -100,7 +99,8 @@ impl Precision {
     ///
     /// # Errors
     ///
-    /// Returns an error with the reason if the backend cannot, or if it would gain nothing, as with Flex and bf16.
+    /// Returns an error with the reason if the backend cannot compute in this precision, or would gain nothing from it.
+    /// Flex, for example, would gain nothing from bf16.
     pub fn check<B: Backend>(self, device: &B::Device) -> Result<(), ConfigError> {
         let name = B::name(device);
         let inner = name.strip_prefix("autodiff<");
@@ -143,7 +143,8 @@ pub fn matmul<B: Backend, const D: usize>(a: Tensor<B, D>, b: Tensor<B, D>) -> T
     }
 }
 
-/// Computes a · b as in a pass in f32 or TF32: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes.
+/// Computes a · b as an f32 or TF32 pass does, whatever the precision of this pass: `[…, n, k]` by `[…, k, m]` to
+/// `[…, n, m]`, with equal leading axes.
 pub fn matmul_f32<B: Backend, const D: usize>(a: Tensor<B, D>, b: Tensor<B, D>) -> Tensor<B, D> {
     kernels::matmul(kernels::Matmul { bf16: false }, a, b).unwrap_or_else(|[a, b]| a.matmul(b))
 }
@@ -155,8 +156,8 @@ fn has_product_kernels<B: Backend>(device: &B::Device) -> bool {
 }
 
 /// Returns the unit roundoff with which f32 products on this device round their factors: the largest relative error of
-/// rounding to nearest. The unit roundoff is 2⁻²⁴ if factors keep all bits, and 2⁻¹¹ in TF32. Measures the left factor
-/// of a small product; kernels for other shapes may differ.
+/// rounding to nearest. The unit roundoff is 2⁻²⁴ if factors keep all bits, and 2⁻¹¹ in TF32. Measures the rounding of
+/// the left factor in one small product. Kernels for other shapes may round differently.
 pub fn product_roundoff<B: Backend>(device: &B::Device) -> f64 {
     // Multiplies a diagonal matrix, with an entry 1 + 2⁻ⁱ for each bit i, by the identity. The matrix is large enough
     // for tensor cores.

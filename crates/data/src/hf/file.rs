@@ -79,7 +79,7 @@ pub(super) fn read(json: &str) -> tokenizers::Result<Tokenizer> {
         );
         return Err(problem.into());
     }
-    // At each of its occurrences, such a token would scan the white space around it.
+    // Each occurrence of such a token would make the crate scan the white space around the token.
     let strips_itself = |token: &&AddedToken| {
         (token.lstrip || token.rstrip) && token.content.chars().all(char::is_whitespace)
     };
@@ -288,8 +288,8 @@ fn model(json: &str, size: usize) -> tokenizers::Result<ModelWrapper> {
     }
 }
 
-/// Checks that the second token of every merge is at least as long as the prefix, because the crate cuts the length of
-/// the prefix off this token.
+/// Checks that the second token of every merge is at least as long as the prefix, because the crate removes as many
+/// bytes as the prefix has from the beginning of this token.
 fn check_merges(model: &str, prefix: Option<&str>) -> tokenizers::Result<()> {
     #[derive(Deserialize)]
     #[serde(untagged)]

@@ -102,7 +102,7 @@ impl Passes {
             return None;
         }
         let part = |of: usize| (few, (longest / of).max(1));
-        // The deeper copy runs first, so that memory that threads keep after it is part of all passes.
+        // The deeper copy runs first, so that all passes include the memory that threads keep afterwards.
         let two = match deeper {
             true => Some(copy(layers[0], &[part(1)])?),
             false => None,

@@ -54,7 +54,7 @@ pub struct Sequences<'a> {
 /// # Errors
 ///
 /// Returns an error with the approximate bytes of the sequences if they do not fit. Returns [`Error::Stopped`] if the
-/// user stops the program meanwhile.
+/// user stops the program during the check.
 pub fn check_reading<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,

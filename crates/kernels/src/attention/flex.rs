@@ -65,8 +65,8 @@ struct Scores {
 }
 
 impl Scores {
-    /// Sets the entries of row `i` for keys that its query does not see to 0. Returns the position of the query, the
-    /// first key that it sees, and the other entries.
+    /// Sets the entries of row `i` to 0 for the keys that the row's query does not see. Returns the position of the
+    /// query, the first key that the query sees, and the entries of all keys that it sees.
     #[inline(always)]
     fn seen<'a, E: Real>(&self, i: usize, row: &'a mut [E]) -> (usize, usize, &'a mut [E]) {
         let position = self.position + i;

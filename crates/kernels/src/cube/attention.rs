@@ -1,6 +1,6 @@
 //! Attention without a `[time, time]` tensor (Dao et al., "FlashAttention", 2022), of f32 or bf16 numbers with sums in
-//! f32. A unit computes a few queries or, in the gradient of keys and values, a few keys. The units of a cube share
-//! tiles in shared memory: of keys and values or, in that gradient, of queries and dy.
+//! f32. A unit computes a few queries, and the units of a cube share tiles of keys and values in shared memory. In the
+//! gradient of keys and values, a unit computes a few keys, and the units of a cube share tiles of queries and dy.
 
 use burn::tensor::TensorMetadata as _;
 use burn_cubecl::kernel::slice;
@@ -33,7 +33,7 @@ struct Blocking {
     d: usize,
     /// Number of units of a cube.
     units: usize,
-    /// Number of queries or keys of a unit. Each value that it reads from shared memory serves all of them.
+    /// Number of queries or keys of a unit. Each value that the unit reads from shared memory serves all of them.
     own: usize,
     /// Number of keys or queries of a tile.
     tile: usize,
@@ -78,8 +78,8 @@ fn distance(position: usize, key: usize) -> f32 {
     f32::cast_from(position as u32) - f32::cast_from(key as u32)
 }
 
-/// Copies `tile` rows of x, from row `first` of the head that begins at element `from`, to shared memory. Beyond row
-/// `end` − 1, it repeats this row.
+/// Copies `tile` rows of x, from row `first` of the head that begins at element `from`, to shared memory. Repeats row
+/// `end` − 1 in place of the rows beyond it.
 #[cube]
 fn load<F: Float>(
     x: &Tensor<F>,
@@ -98,8 +98,8 @@ fn load<F: Float>(
     }
 }
 
-/// Reads `own` rows of x, `units` rows apart, from row `first` of the head that begins at element `from`. Beyond row
-/// `end` − 1, it repeats this row. Returns the rows, multiplied by `factor`.
+/// Reads `own` rows of x, `units` rows apart, from row `first` of the head that begins at element `from`. Repeats row
+/// `end` − 1 in place of the rows beyond it. Returns the rows, multiplied by `factor`.
 #[cube]
 fn read<F: Float>(
     x: &Tensor<F>,
@@ -646,7 +646,7 @@ impl Attention {
         (y, kept)
     }
 
-    /// Writes the gradients of q to `dq`, and of k and v to `out`, from the elements `to`.
+    /// Writes the gradient of q to `dq`, and the gradients of k and v to `out`, where they begin at the elements `to`.
     fn backward_on<R: CubeRuntime>(
         &self,
         kept: Kept<R>,

@@ -19,7 +19,7 @@ use crate::op::{Op, same};
 const POSITIONS: usize = 65_535;
 
 /// next[t] = the next position with the id of position t, or t if there is none. first[t] = 1 if no earlier position
-/// has this id, else 0.
+/// has this id, and 0 otherwise.
 #[cube(launch)]
 fn links<I: Int>(
     ids: &Array<I>,

@@ -48,7 +48,7 @@ __device__ inline float block_max(float x) {
 }
 
 // ---- log Z and the logit of the target (core::ops::loss), a block for each row. A row begins `stride` numbers after
-// the one before.
+// the previous row.
 
 extern "C" __global__ void log_z(const void *logits, const i64 *targets, float *out, int width, i64 stride, bool bf16) {
   i64 row = blockIdx.x * stride;
@@ -70,8 +70,8 @@ extern "C" __global__ void log_z(const void *logits, const i64 *targets, float *
   }
 }
 
-// d logits = softmax · d log Z + one-hot(target) · d target, for `d` of the shape of `out`. `grad` has the stride of the
-// logits, and can be the logits themselves.
+// d logits = softmax · d log Z + one-hot(target) · d target, for `d` of the shape of `out`. `grad` has the stride of
+// the logits, and can be the logits themselves.
 extern "C" __global__ void log_z_gradient(const void *logits, const i64 *targets, const float *out, const float *d,
                                           void *grad, int width, i64 stride, bool bf16) {
   i64 row = blockIdx.x * stride;
@@ -89,8 +89,8 @@ extern "C" __global__ void log_z_gradient(const void *logits, const i64 *targets
 const int MOST = 9;
 
 // out_t = Σ_s w[s, t] x_s for x [positions, n, d] and out [positions, m, d], a thread for each position and feature.
-// The weights of position p begin at p · `stride`, and w[s, t] is s · by_s + t · by_t after that. If `stride` is 0, all
-// positions have the same weights. n, m ≤ 9.
+// The weights of position p begin at p · `stride`, and w[s, t] is s · by_s + t · by_t numbers further. If `stride` is
+// 0, all positions have the same weights. n, m ≤ 9.
 extern "C" __global__ void mix(const float *w, const float *x, float *out, i64 positions, int n, int m, int d, int by_s,
                                int by_t, int stride) {
   i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -146,7 +146,8 @@ extern "C" __global__ void mix_weights(const float *x, const float *g, float *dw
 
 const int SIDE = 4, STEPS = 64;
 
-// Divides each line by its sum plus eps, and returns the factors. A line is a column in even steps, else a row.
+// Divides each line by its sum plus eps, and returns the factors. A line is a column in even steps, and a row in odd
+// steps.
 __device__ inline void divide(float *matrix, int n, int step, float eps, float *factors) {
   for (int line = 0; line < n; ++line) {
     int first = step % 2 == 0 ? line : line * n, next = step % 2 == 0 ? n : 1;

@@ -1,5 +1,5 @@
-// Compiles kernels by NVRTC and launches them. NVRTC and the driver are loaded at the first launch, by PyTorch's
-// library for them. So the build needs no CUDA, and neither does a machine without a GPU.
+// Compiles kernels by NVRTC and launches them. The first launch loads NVRTC and the driver through PyTorch's library
+// `libcaffe2_nvrtc.so`. The build therefore needs no CUDA, and a program that runs without a GPU needs none either.
 
 #include <ATen/ATen.h>
 #include <cstring>

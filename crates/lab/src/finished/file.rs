@@ -26,7 +26,7 @@ const MOST_ROWS: usize = 64;
 const MOST_READ: usize = 1000;
 /// Maximum size of a text, in bytes.
 const MOST_TEXT: usize = 300;
-/// The largest number that a file may have. Squares of larger numbers may be infinite.
+/// The largest value of a number in a file. Squares of larger numbers may be infinite.
 const MOST: f64 = 1e100;
 /// The number up to which all integers are exact in an `f64`.
 const MOST_EXACT: f64 = (1u64 << 53) as f64;
@@ -148,7 +148,7 @@ fn number(value: f64) -> Option<Number> {
     }
 }
 
-/// Returns the rows to write: the rows with a loss that charts plot, and the last row. If there are more than
+/// Returns the rows to write: every row with a loss that a chart plots, and the last row. If there are more than
 /// [`MOST_ROWS`] of these, returns [`MOST_ROWS`] at equal distances. For a point of a sweep, returns only the last row.
 fn thinned(run: &FinishedRun, draws_train_loss: bool) -> Vec<&Row> {
     let Some((last, rest)) = run.rows.split_last() else {

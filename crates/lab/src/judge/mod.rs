@@ -241,7 +241,7 @@ fn estimate(values: &[f64]) -> Result<Estimate, String> {
     Estimate::of(values).ok_or_else(|| "a value is not finite".to_owned())
 }
 
-/// Whether the observations are exact. Random observations have a seed.
+/// Whether the observations are exact, which means that none of them has a seed.
 fn is_exact(observations: &[&Observation]) -> bool {
     observations.iter().all(|found| found.seed.is_none())
 }

@@ -45,8 +45,8 @@ pub(super) fn bound(
     })
 }
 
-/// Tests whether a run has `value` ± `within` times as much of a quantity as the other run. Compares seed by seed if
-/// values differ between seeds.
+/// Tests whether the ratio of a quantity between two runs is `value` ± `within`. Compares seed by seed if values
+/// differ between seeds.
 pub(super) fn ratio(observations: &[Observation], test: &Ratio) -> Found {
     let pairs = pairs(observations, &test.run, &test.than)?;
     let of_both = |(a, b): &(&Observation, &Observation)| {

@@ -15,7 +15,7 @@ pub(super) const NAMES: &[&str] = &["least exponent", "largest exponent", "uniqu
 
 pub(super) fn measure<C>(run: &PlannedRun<C>, setting: &Setting) -> Result<Quantities, Error> {
     // In a corpus of D tokens, the number of unique sequences is between Ω[D^(1-2β)] and O[D^(1-β)], where β is the
-    // exponent with which the loss falls with data.
+    // exponent of the power law by which the loss falls with the amount of data.
     if let Some(&beta) = run.values.get("β") {
         return Ok(quantities(NAMES, [1.0 - 2.0 * beta, 1.0 - beta]));
     }

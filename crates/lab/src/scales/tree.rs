@@ -98,8 +98,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Merges the fields of `other` into the value if both have fields, and the same name or only one name. Otherwise
-    /// returns `other`.
+    /// Merges the fields of `other` into the value if both have fields, and if their names are equal or one of them has
+    /// no name. Otherwise returns `other`.
     fn with(mut self, mut other: Self) -> Self {
         match (self.open(), other.open()) {
             (Self::Fields(own), Self::Fields(other))

@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Parses the value of an assignment: JSON, a RON value, or other text without brackets and quotes, which stays as it
-/// is.
+/// Parses the value of an assignment as JSON or RON. Other text without brackets and quotes becomes a string.
 pub(super) fn parse(text: &str) -> Result<Value, String> {
     if let (true, Ok(json)) = (text != "None", serde_json::from_str(text)) {
         return Ok(json);

@@ -74,7 +74,7 @@ const REPLACED: [&str; 6] = [
 ];
 const PARTIAL: &str = ".partial";
 
-/// Refuses anything but a left-over regular file at each path where the run first writes a new version of a file.
+/// Refuses anything but a leftover regular file at each path where the run first writes a new version of a file.
 pub(super) fn refuse_partials(run: &Path) -> Result<(), Error> {
     let mut partials = REPLACED
         .iter()

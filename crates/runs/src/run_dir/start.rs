@@ -16,7 +16,7 @@ pub struct DataIdentity {
     pub identity: String,
     /// BLAKE3 of the training data (see [`Examples::blake3`](residual_zoo_data::Examples::blake3)).
     pub train_blake3: String,
-    /// BLAKE3 of the validation data, in the same way.
+    /// BLAKE3 of the validation data, computed in the same way.
     pub valid_blake3: String,
     /// Number of training tokens, or of images for models that read images; `None` if they are generated without end.
     pub train_tokens: Option<usize>,
@@ -85,9 +85,11 @@ impl Start {
 }
 
 /// Whether someone has edited `config.ron` of the run in `path` since its last start. `history` holds the starts of the
-/// run. A start is recorded before its config is written, so after a start that failed in between, the config is still
-/// from an earlier start. Therefore, a config also counts as unedited if it is from an earlier start after the same
-/// number of steps, or from the last start before those.
+/// run.
+///
+/// A start is recorded before its config is written. If a start fails between the two, the config is still from an
+/// earlier start. The config therefore counts as unedited if it is the config of one of the latest starts, all at the
+/// step of the last start, or of the start just before these.
 ///
 /// # Errors
 ///

@@ -84,8 +84,8 @@ impl MhcResidual {
         }
     }
 
-    /// Refuses lists that do not consist of permutations of `n` streams, each at most once, or of factors from 2 to 5
-    /// whose product is `n`. Also refuses fewer than 2 permutations, and more than 120.
+    /// Checks that this form fits `n` streams. `Permutations` allows at most 5 streams. `Chosen` must list 2 to 120
+    /// distinct permutations of the streams, and `Kronecker` factors from 2 to 5 whose product is `n`.
     pub(super) fn validate(&self, n: usize) -> Result<(), ConfigError> {
         let wrong = |problem| Err(ConfigError::new("residual", problem));
         match self {
@@ -182,7 +182,7 @@ fn combination<B: Backend>(z: Tensor<B, 3>, orders: &[Vec<usize>]) -> Tensor<B, 
         }
     }
     let ones = Tensor::from_data(TensorData::new(ones, [1, 1, n * n, count]), &z.device());
-    // A matrix product may round its factors, and rows and columns would then not have the sum 1. So the terms are
+    // A matrix product may round its factors, and the rows and columns would then not sum to 1. So the terms are
     // multiplied and summed one by one.
     let p = softmax(z, 2).unsqueeze_dim::<4>(2);
     (p * ones).sum_dim(3).reshape([batch, time, n, n])

@@ -50,8 +50,8 @@ pub struct MuddConfig {
     /// Whether q, k and v have norms of their own, LN_q, LN_k and LN_v, as in the paper. The attention of layer 0 has
     /// one norm, because its inputs are equal. If false, the norm of the branch serves all three.
     pub own_norms: bool,
-    /// The kind of the sublayers' norms, with `own_norms`. The default is GPT-2's norm; for an architecture with RMS
-    /// norms, write `Rms(scale: Scale, eps: 1e-6)`.
+    /// The kind of the sublayers' norms. It has an effect only with `own_norms`. The default is GPT-2's norm; for an
+    /// architecture with RMS norms, write `Rms(scale: Scale, eps: 1e-6)`.
     pub norm: NormDesign,
     /// Norms before and after the mixtures. `None` means none.
     pub pre_post: Option<PrePost>,
