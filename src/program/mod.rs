@@ -81,7 +81,7 @@ enum Command {
 /// The number of loops of a trained model.
 #[derive(clap::Args, Debug)]
 struct LoopsArgs {
-    /// Loops of a model with a depth loop, in place of the number in its config
+    /// The number of loops of a model with a depth loop, in place of the number in its config
     #[arg(long, value_name = "N", value_parser = cli::number(1, MOST_LOOPS as u32))]
     loops: Option<u32>,
 }
@@ -178,8 +178,8 @@ fn version() -> String {
     )
 }
 
-/// Returns the experiment of this name or in this file, at `scale`, or at `usual` without a `scale`. Also returns the
-/// name of the scale, if the experiment has scales. Returns `None` if `path` is not an experiment.
+/// Returns the experiment that `path` names or contains, at `scale`. Without a `scale`, the scale is `usual`. Also
+/// returns the name of the scale, if the experiment has scales. Returns `None` if `path` is not an experiment.
 fn experiment_of(
     path: &Path,
     scale: Option<&str>,
@@ -269,8 +269,8 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
 }
 
 /// Makes the error about the file `config`, which does not parse as a run. If the file is an experiment, the error says
-/// so. If the file is an invalid experiment, reading it as an experiment gives a second error; returns the error at the
-/// later position in the file.
+/// so. If the file is an invalid experiment, reading it as an experiment gives a second error. Returns whichever of the
+/// two errors is later in the file.
 fn not_a_run(config: &Path, error: RunError) -> anyhow::Error {
     let RunError::Parse { .. } = error else {
         return error.into();
@@ -290,8 +290,8 @@ fn not_a_run(config: &Path, error: RunError) -> anyhow::Error {
     }
 }
 
-/// Reads a run file like [`read_config`], with the assignments of `--set`. If an assignment does not fit, the error
-/// names the file, because there may be several files.
+/// Reads a run file as [`read_config`] does, and applies the assignments of `--set`. If an assignment does not fit, the
+/// error names the file, because there may be several files.
 fn read_set(path: &Path, set: &[String]) -> anyhow::Result<RunConfig> {
     let set = read_config(path)?.set(set);
     Ok(set.map_err(|error| Error::from(error).in_file(path))?)
@@ -352,7 +352,7 @@ impl Untrained {
     }
 }
 
-/// Formats the origin, such as `was merged from runs/a and runs/b`.
+/// Formats the origin as text, for example `was merged from runs/a and runs/b`.
 impl fmt::Display for Untrained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -364,7 +364,8 @@ impl fmt::Display for Untrained {
     }
 }
 
-/// Refuses paths outside `run` in the data of the run's config. Paths in the user's own options are trusted.
+/// Returns an error if the data in the run's config have a path outside `run`. Paths in the user's own options are
+/// trusted.
 fn check_paths(run: &Path, data: &DataConfig, own: &DataArgs) -> Result<(), RunError> {
     let mut data = data.clone();
     if own.data.is_some() {
@@ -452,7 +453,7 @@ fn memory_note(config: &RunConfig) -> Option<&'static str> {
     )
 }
 
-/// Maximum number of passes over the training tokens without a note.
+/// Maximum number of passes over the training tokens for which no note is printed.
 const MOST_PASSES: f64 = 100.0;
 
 /// Returns the name of the run in the directory `run`: the last part of its path.

@@ -11,7 +11,7 @@
 //!
 //! Attention scores are scaled by [`Mup::attention`] · √(base d) / d, where d is the width of a head and base d its
 //! width in the base model. Vectors, such as biases and the scales of norms, have the learning rate η. Weight decay
-//! does not follow these learning rates.
+//! does not depend on these multipliers.
 
 use serde::{Deserialize, Serialize};
 

@@ -223,8 +223,8 @@ impl Work {
     ///
     /// # Errors
     ///
-    /// Returns [`DataError::BadCache`] if the working directory, its directory `new` or its lock is a link or has the
-    /// wrong kind. Also returns I/O errors.
+    /// Returns [`DataError::BadCache`] if the working directory, its directory `new` or its lock is a link or a file of
+    /// the wrong type. Also returns I/O errors.
     pub fn begin(dir: &Path) -> Result<Option<Self>, DataError> {
         let root = dir.parent().unwrap_or(Path::new("."));
         let failed = |e| DataError::io(root, "write", e);
@@ -331,9 +331,9 @@ impl Work {
         )
     }
 
-    /// Completes the entry and reads it back. `manifest` has the numbers of bytes and shards of both parts. The entry
-    /// appears complete or not at all. A damaged entry is replaced. If another process wrote a valid entry in the
-    /// meantime, that entry is used.
+    /// Completes the entry and reads it back. `manifest` has the numbers of bytes and shards of both parts. Other
+    /// processes see either the complete entry or no entry. A damaged entry is replaced. If another process wrote a
+    /// valid entry in the meantime, that entry is used.
     ///
     /// # Errors
     ///
@@ -407,8 +407,8 @@ pub(crate) fn clear(dir: &Path) {
     }
 }
 
-/// Refuses a `place` that exists but has the wrong kind. The place must be a directory if `is_directory`, and a regular
-/// file otherwise. A link, for example, could lead out of the cache.
+/// Refuses a `place` that exists but is of the wrong type. The place must be a directory if `is_directory`, and a
+/// regular file otherwise. A link, for example, could lead out of the cache.
 fn refuse_another_kind(place: &Path, is_directory: bool) -> Result<(), DataError> {
     let Ok(found) = fs::symlink_metadata(place) else {
         return Ok(());

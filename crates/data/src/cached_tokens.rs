@@ -11,7 +11,7 @@ use crate::progress::{OnProgress, Stage, report};
 use crate::tokenize::{self, Part, SEGMENT, Segment, Segments, Survey, Text};
 use crate::{DataConfig, DataError, Tokenizer, Tokens};
 
-/// Maximum bytes of a text whose tokens are kept in memory if the cache directory cannot be used.
+/// Maximum number of bytes of a text whose tokens are kept in memory if the cache directory cannot be used.
 const MOST_IN_MEMORY: usize = 1 << 30;
 
 /// The behaviour if the cache cannot be used.

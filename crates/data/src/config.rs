@@ -220,7 +220,7 @@ pub enum Source {
     Synthetic(SyntheticConfig),
     /// 1.1 MB of Shakespeare's plays, downloaded once (see [`crate::tiny_shakespeare`]).
     TinyShakespeare,
-    /// Symbols to copy across noise, newly generated for every batch. Needs no file.
+    /// The copying task: the model repeats symbols after a stretch of noise. Every batch is new. Needs no file.
     Copying(CopyConfig),
     /// The directory of CIFAR-10's binary batches. The task is to predict the class of an image
     /// from its grey pixels. The test batch is used for validation.

@@ -116,7 +116,7 @@ pub enum DataError {
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Maximum bytes of such a file.
+        /// Maximum number of bytes of such a file.
         most: u64,
     },
     /// A file is packed in an unsupported format, has the file extension of another format, or is no text at all, such

@@ -51,7 +51,7 @@ pub fn is_there(path: &Path) -> Result<bool, DataError> {
     }
 }
 
-/// Maximum bytes of a text file that is read as a whole: a config, a tokenizer or a task.
+/// Maximum number of bytes of a text file that is read as a whole: a config, a tokenizer or a task.
 const MOST_TEXT: u64 = if cfg!(test) { 1 << 24 } else { 1 << 28 };
 
 /// Returns the text of the regular file `path`, without its byte order mark. If the read hangs, for example on a

@@ -29,7 +29,7 @@ use crate::progress::{OnProgress, Stage, report};
 pub(crate) const CHUNK: usize = 1 << 13;
 /// Number of chunks that are distributed among the threads at a time.
 const GROUP: usize = 256;
-/// Maximum bytes of a word from which merges are learned. Longer words are cut.
+/// Maximum number of bytes of a word from which merges are learned. Longer words are cut.
 const LONGEST_WORD: usize = 1 << 12;
 /// Maximum number of bytes between two places where a text can be cut, for a tokenizer that reads texts in chunks.
 pub(crate) const LONGEST_PIECE: usize = if cfg!(test) { 1 << 16 } else { 1 << 22 };

@@ -84,7 +84,8 @@ impl Found {
 /// `images.json` into `directory`.
 ///
 /// # Errors
-///Returns an error if the images have other classes or another size than the training images, if the run was not
+///
+/// Returns an error if the images have other classes or another size than the training images, if the run was not
 /// trained on images, or if a probability is not finite. Also returns an error if the backend cannot be used, or if a
 /// file cannot be read or written. Returns [`residual_zoo_evaluate::Error::Stopped`] if the user stops the evaluation.
 pub fn classify<C: ModelConfig>(

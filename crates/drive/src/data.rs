@@ -49,7 +49,8 @@ type Preparing = Option<(Stage, u64, u64, Instant)>;
 /// [`residual_zoo_data::fetch_model`]. Shows the progress of downloads.
 ///
 /// # Errors
-///Returns the errors of [`residual_zoo_data::fetch_model`], and [`DataError::Stopped`] if the user stops the program.
+///
+/// Returns the errors of [`residual_zoo_data::fetch_model`], and [`DataError::Stopped`] if the user stops the program.
 pub fn fetch_model(path: &Path, stop: &Interrupter) -> Result<PathBuf, DataError> {
     with_progress(stop, |progress| {
         residual_zoo_data::fetch_model(path, progress)

@@ -28,9 +28,10 @@ pub struct Depths {
 /// `corpus`. Reads fewer if the data have too few. The default is 16 images, or enough sequences for 1,024 positions.
 ///
 /// # Errors
-///Returns an error if the data have other tokens or images than the run, or if the model has no depth map. Also returns
-/// an error if the backend cannot be used or a file cannot be read. Returns [`Error::Stopped`] if the user stops the
-/// program.
+///
+/// Returns an error if the data have other tokens or images than the run, or if the model has no depth map. Also
+/// returns an error if the backend cannot be used or a file cannot be read. Returns [`Error::Stopped`] if the user
+/// stops the program.
 pub fn depth<C: ModelConfig>(
     run: &Run<C>,
     corpus: &Corpus,

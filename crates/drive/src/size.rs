@@ -94,14 +94,14 @@ fn largest<C: ModelConfig>(
 /// Refuses to train a model whose steps are estimated to take more than the `available` bytes of this machine. The
 /// check comes before the model is built. [`available_memory`] returns the available bytes and what limits them.
 ///
-/// Clear cases are decided at once, by the sizes of the model alone. In all other cases, two steps of smaller copies
-/// are run, which takes some seconds. No model is refused on a GPU. For LibTorch on a CPU, Flex is measured instead, if
-/// it is compiled in.
+/// Clear cases are decided at once, by the sizes of the model alone. In all other cases, smaller copies of the model
+/// are run for two steps each, which takes a few seconds. No model is refused on a GPU. For LibTorch on a CPU, Flex is
+/// measured instead, if it is compiled in.
 ///
 /// # Errors
 ///
-/// Returns an error with the approximate bytes of a step that does not fit. Returns [`Error::Stopped`] if the user
-/// stops the program during the check.
+/// Returns an error with the approximate number of bytes of a step, if the step does not fit. Returns
+/// [`Error::Stopped`] if the user stops the program during the check.
 pub fn check_memory<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
@@ -151,8 +151,8 @@ pub fn check_memory<C: ModelConfig>(
     }
 }
 
-/// Estimates the bytes of training from steps of smaller copies, if these fit into the `available` bytes. Problems of
-/// the config are left for training to report. The only error is a stop.
+/// Estimates the number of bytes of training from steps of smaller copies, if these fit into the `available` bytes. The
+/// trainer reports problems with the config. The only error is [`Error::Stopped`].
 fn estimated<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
@@ -204,8 +204,8 @@ fn weights<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64
     4.0 * config.model.cost(vocabulary).params.total() as f64
 }
 
-/// Returns the bytes of weights, their average, gradients, moments, and the sum of gradients over micro-batches, if one
-/// process trains all weights.
+/// Returns the number of bytes of the weights, their average, the gradients, the moments, and the sum of gradients over
+/// micro-batches. One process is assumed to train all weights.
 fn state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let sums = if config.train.accumulate > 1 {
         1.0
@@ -216,7 +216,7 @@ fn state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     (2.0 + sums + average) * weights(config, vocabulary) + moments(config, vocabulary)
 }
 
-/// Returns the bytes of the optimizer's moments.
+/// Returns the number of bytes of the optimizer's moments.
 fn moments<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     4.0 * config
         .train
@@ -224,8 +224,9 @@ fn moments<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64
         .moments(config.model.cost(vocabulary).params) as f64
 }
 
-/// Returns a lower bound on the bytes of weights, gradients and moments. The bound counts only trained weights, because
-/// costs omit all other weights. The bound counts no moments if several processes divide the moments among themselves.
+/// Returns a lower bound on the number of bytes of weights, gradients and moments. The bound counts only trained
+/// weights, because costs omit all other weights. The bound counts no moments if several processes divide the moments
+/// among themselves.
 pub(crate) fn least_state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let moments = match config.train.shard_optimizer {
         true => 0.0,
@@ -234,7 +235,8 @@ pub(crate) fn least_state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Voc
     2.0 * weights(config, vocabulary) + moments
 }
 
-/// Returns a lower bound on the bytes of training: the state, the logits, and the streams that are kept after layers.
+/// Returns a lower bound on the number of bytes of training: the state, the logits, and the streams that are kept after
+/// layers.
 pub fn least_memory<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let shape = config.model.shape();
     let tokens = config.train.batch as f64 * config.time() as f64;
@@ -247,10 +249,11 @@ pub fn least_memory<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabular
     least_state(config, vocabulary) + tokens * (logits + 4.0 * width * kept as f64)
 }
 
-/// The smallest factor by which [`ample`] exceeds the memory of models.
+/// The smallest factor by which [`ample`] exceeds the memory that a measured model takes.
 const AMPLE: f64 = 3.0;
 
-/// Returns an upper estimate of the bytes of training: 3 to 24 times the bytes that measured models of the zoo take.
+/// Returns an upper estimate of the number of bytes of training: 3 to 24 times the bytes that measured models of the
+/// zoo take.
 fn ample<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let shape = config.model.shape();
     let flops = config.model.cost(vocabulary).forward_flops as f64;

@@ -137,8 +137,8 @@ fn is_current(directory: &Path) -> bool {
     current.is_ok_and(|current| found.is_ok_and(|found| found == current))
 }
 
-/// Maximum bytes of the directory's name in the names of unfinished exports. The rest is for the process id, because
-/// file systems allow names of at most 255 bytes.
+/// Maximum number of bytes of the directory's name in the names of unfinished exports. The rest is for the process id,
+/// because file systems allow names of at most 255 bytes.
 const MOST_NAME: usize = 230;
 
 /// Returns the prefix that the names of all unfinished exports to `directory` share.

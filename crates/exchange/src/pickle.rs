@@ -6,14 +6,16 @@
 
 use std::collections::HashMap;
 
-/// Maximum bytes of a pickle. The pickle of a model has a few hundred kilobytes, without the numbers of its tensors.
+/// Maximum number of bytes of a pickle. The pickle of a model has a few hundred kilobytes, without the numbers of its
+/// tensors.
 pub const MOST_BYTES: usize = 1 << 22;
 /// Maximum number of values in a pickle. A tensor has about 25.
 const MOST_VALUES: usize = 1 << 18;
 /// Maximum number of axes of a tensor. The limit bounds memory, because each tensor copies its shape from a value that
 /// many tensors may share.
 const MOST_AXES: usize = 8;
-/// Maximum bytes of the name of a module or function on the stack. Such names are copied from shared values too.
+/// Maximum number of bytes of the name of a module or function on the stack. Such names are copied from shared values
+/// too.
 const MOST_NAME: usize = 256;
 
 /// The reason why a pickle cannot be read.

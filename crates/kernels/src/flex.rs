@@ -275,8 +275,8 @@ pub(crate) fn slice<E: Real>(x: &FlexTensor) -> &[E] {
     &x.storage()[..x.layout().num_elements()]
 }
 
-/// Puts the elements of `x` in order. If `x` is the only owner of its data, it remains the only owner, and its data can
-/// be changed in place.
+/// Makes `x` contiguous, in row-major order. If `x` is the only owner of its data, it remains the only owner, and its
+/// data can be changed in place.
 pub(crate) fn contiguous(x: FlexTensor) -> FlexTensor {
     x.to_contiguous()
 }

@@ -163,7 +163,7 @@ pub(crate) fn adamw(step: AdamW, states: &[[&Tensor; 4]]) {
     });
 }
 
-/// Returns the sum of squares of all elements of all tensors, `[1]`.
+/// Returns the sum of squares of all elements of all tensors, as a tensor of shape `[1]`.
 pub(crate) fn sum_of_squares(parts: &[&Tensor]) -> Tensor {
     let pointers: Vec<_> = parts.iter().map(|x| x.as_ptr()).collect();
     let mut out = null_mut();

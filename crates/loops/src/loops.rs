@@ -38,7 +38,8 @@ use crate::{Inject, LoopOrder, LoopStart, LoopsCache, LoopsConfig, Timestep, sig
 /// position. So passes with a cache give the same results as one pass over the whole sequence.
 ///
 /// # The final norm
-///The norm after the loops belongs to the embeddings of the model. [`forward_in`](ResidualBlock::forward_in) receives
+///
+/// The norm after the loops belongs to the embeddings of the model. [`forward_in`](ResidualBlock::forward_in) receives
 /// the embeddings and applies this norm. [`forward`](ResidualBlock::forward) omits it.
 #[derive(Module, Debug)]
 pub struct Loops<B: Backend, R, E = Plain> {

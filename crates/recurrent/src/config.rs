@@ -61,7 +61,8 @@ impl Default for RecurrentConfig {
 /// | [`copy`](Self::copy) | 32 | trained from 0.5 | 1 layer, d 96, 6 heads, 4128 positions, 16 ids | 0.5M | 508,705, of which 396,288 are positions |
 /// | [`selective_copy`](Self::selective_copy) | 32 | fixed at 0.5 | as for copy | 0.5M | 508,704 |
 /// | [`shakespeare`](Self::shakespeare) | 16 | trained from 0.5 | 1 layer, d 384, 6 heads, 256 positions, 65 ids | 1.9E6 | 1,893,889 |
-///The counts include norm scales; τ has no biases. They are the sum of 12d² + 2d per layer, d for the final norm, the
+///
+/// The counts include norm scales; τ has no biases. They are the sum of 12d² + 2d per layer, d for the final norm, the
 /// token and position tables, and 10d for the head of the image model. A trained α adds 1.
 impl RecurrentConfig {
     /// Returns the recurrence for long-range image classification (section 6.1).

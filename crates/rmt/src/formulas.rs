@@ -57,7 +57,7 @@ impl RmtShape {
     }
 
     /// Returns the number of bytes needed to generate N tokens in single precision (section 4.2): the weights, the keys
-    /// and values of attention in all layers, 2 L N R D_v, and one residual stream, N D_k D_v.
+    /// and values of attention in all layers, 2 L N R D_v numbers, and one residual stream, N D_k D_v numbers.
     pub fn inference_bytes(&self) -> usize {
         let cache = 2 * self.n_layer * self.context * self.rank * self.d_v;
         4 * (self.params_counted() + cache + self.context * self.d_k * self.d_v)
@@ -141,7 +141,7 @@ impl TransformerShape {
     }
 
     /// Returns the number of bytes needed to generate N tokens in single precision (section 4.2): the weights, the keys
-    /// and values of attention in all layers, 2 L N H D_h, and one residual stream, N D.
+    /// and values of attention in all layers, 2 L N H D_h numbers, and one residual stream, N D numbers.
     pub fn inference_bytes(&self) -> usize {
         let cache = 2 * self.n_layer * self.context * self.n_head * self.d_head;
         4 * (self.params_counted() + cache + self.context * self.width)

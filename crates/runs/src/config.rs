@@ -100,8 +100,8 @@ pub struct TrainConfig {
     pub validate_batches: usize,
     /// The validation loss, in nats, below which a curriculum moves to its next level.
     pub curriculum_below: f64,
-    /// Steps between two checkpoints. `None` saves at every validation, except where checkpoints would
-    /// take more than 3 % of the time. The last step is always saved.
+    /// Steps between two checkpoints. `None` saves at every validation, or less often if saving would take more than 3
+    /// % of the training time. The last step is always saved.
     pub checkpoint_every: Option<usize>,
     /// Number of newest checkpoints to keep, in addition to the checkpoint with the lowest validation loss. `None`
     /// keeps all.
@@ -174,8 +174,9 @@ pub enum Schedule {
     },
     /// `Cosine` times a factor that follows the curriculum, as in the published code of Kausik, "Scaling efficient
     /// LLMs" (2024); docs/papers/recurrent.md explains the factor. Each new level multiplies the factor by 1 − ½ l /
-    /// l_max, where l is the length of a sequence at that level. At the last level, the factor is this product times 1
-    /// − exp(−loss), where loss is the lowest validation loss at that level.
+    /// l_max, where l is the length of a sequence at that level, and l_max at the last level. At the last level, the
+    /// product of these factors is multiplied by 1 − exp(−loss), where loss is the lowest validation loss at that
+    /// level.
     Kausik,
 }
 
@@ -233,7 +234,7 @@ pub enum OptimizerKind {
 
 impl OptimizerKind {
     /// Returns the number of values in all moments of a model with `params`. Muon keeps one value for each element of a
-    /// hidden matrix. Vectors between the embedding and the unembedding count as hidden matrices.
+    /// hidden matrix. For simplicity, vectors between the embedding and the unembedding are counted as hidden matrices.
     pub fn moments(self, params: Params) -> usize {
         let (all, outside) = (params.total(), params.embedding + params.unembedding);
         match self {
@@ -475,7 +476,7 @@ impl<M: ModelConfig> RunConfig<M> {
         text.unwrap_or_else(|error| unreachable!("a config is plain data: {error}"))
     }
 
-    /// Returns the input and output of the model: the images of the data and their classes, or the vocabulary `text`.
+    /// Returns what the model reads and predicts: the images of the data and their classes, or the tokens of `text`.
     pub fn vocabulary(&self, text: impl Into<Vocabulary>) -> Vocabulary {
         let text = text.into();
         match self.data.image() {

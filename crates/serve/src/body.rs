@@ -9,13 +9,13 @@ use tokio::time::timeout;
 use crate::request::ApiError;
 use crate::room::{Part, Room};
 
-/// Maximum bytes of a body.
+/// Maximum number of bytes of a body.
 const MOST: usize = 1 << 20;
 
 /// Bytes of a body for which there is always memory.
 const FREE: usize = 64 << 10;
 
-/// Maximum bytes of all bodies together, beyond the first [`FREE`] bytes of each.
+/// Maximum number of bytes of all bodies together, beyond the first [`FREE`] bytes of each.
 const MOST_OF_ALL: usize = 32 << 20;
 
 /// The time that a client has to send a body.

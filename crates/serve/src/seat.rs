@@ -256,7 +256,7 @@ impl Seats {
     }
 }
 
-/// Maximum bytes of a response that hyper gets at once. hyper copies them, so the rest waits in [`Answer`].
+/// Maximum number of bytes of a response that hyper gets at once. hyper copies them, so the rest waits in [`Answer`].
 const SLICE: usize = 16 << 10;
 
 /// The body of a response. When it has ended, the server waits for the next request.

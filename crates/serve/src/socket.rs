@@ -41,10 +41,11 @@ struct Unread {
     whole: Duration,
 }
 
-/// Maximum bytes of the request line and headers of a request.
+/// Maximum number of bytes of the request line and headers of a request.
 pub const MOST_HEAD: usize = 64 << 10;
 
-/// Maximum bytes that a client may send after the request that is being answered. The system has room for more.
+/// Maximum number of bytes that a client may send after the request that is being answered. The system has room for
+/// more.
 const MOST_AHEAD: usize = 16 << 10;
 
 /// Maximum number of headers per request.

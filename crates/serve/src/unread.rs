@@ -10,7 +10,7 @@ use crate::writer::Piece;
 /// Bytes of a response for which there is always memory.
 const FREE: usize = 64 << 10;
 
-/// Maximum bytes of all responses together, beyond the first [`FREE`] bytes of each.
+/// Maximum number of bytes of all responses together, beyond the first [`FREE`] bytes of each.
 const MOST_OF_ALL: usize = 128 << 20;
 
 /// The bytes that a piece or a token takes in addition to its text, and the bytes of each of the most likely tokens.
@@ -67,7 +67,7 @@ impl Unread {
     }
 }
 
-/// Returns the bytes of a piece, without its tokens.
+/// Returns the number of bytes of a piece, without its tokens.
 pub fn of_text(text: &str) -> usize {
     BYTES + text.len()
 }
@@ -77,7 +77,7 @@ pub fn of_token(scored: &Scored) -> usize {
     BYTES + BYTES_OF_TOP * scored.top.len()
 }
 
-/// Returns the bytes of a piece.
+/// Returns the number of bytes of a piece.
 pub fn of_piece(piece: &Piece) -> usize {
     let tokens = piece.tokens.iter().map(|token| of_token(&token.scored));
     of_text(&piece.text) + tokens.sum::<usize>()

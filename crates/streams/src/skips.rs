@@ -5,7 +5,8 @@
 //! U-net:    x_{n+k+1} = layer_{n+k}(x_{n+k} + w_k x_{n-k}),  k = 0 … n − 1,  n = L/2
 //! backout:  x_L − λ x_{b+1}  at the end
 //! ```
-//!w_k is a parameter, initially 1, or the logistic function of one, initially σ(−1.5) = 0.18. λ is a parameter, by
+//!
+//! w_k is a parameter, initially 1, or the logistic function of one, initially σ(−1.5) = 0.18. λ is a parameter, by
 //! default initially 0.2. For k = 0, the skip adds w_0 x_n to x_n. With w = 0 and λ = 0, the model equals the plain
 //! model.
 

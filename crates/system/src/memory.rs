@@ -170,7 +170,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(rest)?.split_whitespace().next()
 }
 
-/// Returns the bytes of memory that this process uses. Returns `None` where the system does not report them.
+/// Returns the number of bytes of memory that this process uses. Returns `None` where the system does not report them.
 pub fn own_memory() -> Option<u64> {
     let process = get_current_pid().ok()?;
     let mut system = System::new();

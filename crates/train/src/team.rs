@@ -137,7 +137,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     /// # Errors
     ///
     /// With `train.shard_optimizer`, each process writes a part of every checkpoint. In that case, returns an error if
-    /// a process does not see the run in `directory`, or if its path is not UTF-8.
+    /// a process does not see the run in `directory`, or if the path of `directory` is not UTF-8.
     pub(crate) fn lead(&mut self, team: Team, directory: &Path) -> Result<(), Error> {
         say(team, &Order::Share);
         self.share(team);
@@ -211,8 +211,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         of_others.map(|(id, _)| id).collect()
     }
 
-    /// Returns the rank of the process that updates each parameter. In order of size, largest first, each parameter
-    /// goes to the process that has the fewest values so far.
+    /// Returns, for each parameter, the rank of the process that updates it. In order of size, largest first, each
+    /// parameter goes to the process that has the fewest values so far.
     fn owners(&self) -> HashMap<ParamId, usize> {
         let size = self.team.map_or(1, |team| team.size());
         let count = |parameter: &ParamInfo| parameter.shape.iter().product::<usize>();

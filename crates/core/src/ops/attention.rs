@@ -13,7 +13,7 @@ use crate::{Cache, Seen};
 /// full cache grows by at least half, up to the context.
 #[derive(Clone, Debug)]
 pub struct KvCache<B: Backend> {
-    /// Groups of rows (sequences of the batch) that began together. A batch that was read in one call is one part.
+    /// Groups of rows (sequences of the batch) that began together. A batch that was read in one call is one group.
     parts: Vec<Part<B>>,
     context: usize,
 }
@@ -42,7 +42,7 @@ impl<B: Backend> KvCache<B> {
         }
     }
 
-    /// Returns the number of positions that each row of `cache` has seen; empty without a cache.
+    /// Returns the number of positions that each row of `cache` has seen. The list is empty without a cache.
     pub fn seen(cache: &Option<&mut Self>) -> Seen {
         let mut seen = Seen::default();
         for part in cache.iter().flat_map(|cache| &cache.parts) {
@@ -125,7 +125,7 @@ impl<B: Backend> Part<B> {
     }
 }
 
-/// Returns `all` `[rows, heads, room, d]` with room for `end` positions. Keeps the first `seen` positions.
+/// Returns the tensor `all`, `[rows, heads, room, d]`, with room for `end` positions. Keeps the first `seen` positions.
 fn grown<B: Backend>(all: Tensor<B, 4>, seen: usize, end: usize, context: usize) -> Tensor<B, 4> {
     let [rows, heads, room, d] = all.dims();
     if end <= room {

@@ -272,7 +272,7 @@ impl NormPlaces {
         [before && pre_norm, self != Self::Before]
     }
 
-    /// Whether a norm follows the sum, so that f(x) depends on x itself.
+    /// Whether a norm follows the sum, so that f(x) depends on x directly, not only on the branch output.
     pub fn of_sum(self) -> bool {
         matches!(self, Self::Sandwich | Self::Original)
     }
@@ -305,7 +305,7 @@ impl NormPlaces {
 }
 
 impl<B: Backend> Norms<B> {
-    /// Whether a norm follows the sum, so that f(x) depends on x itself.
+    /// Whether a norm follows the sum, so that f(x) depends on x directly, not only on the branch output.
     pub fn of_sum(&self) -> bool {
         self.of_sum
     }

@@ -1,9 +1,10 @@
 //! The number format of matrix products and attention.
-//!A bf16 pass rounds the inputs of its matrix products and of attention to bf16; their sums are f32. The results of
-//! matrix products and attention are rounded to bf16 too, except products by the zoo's kernels on CUDA, Vulkan and
-//! WGPU, whose results are f32. Everything else is f32: weights and their moments, sums of gradients, norms, softmax
-//! statistics, the stream and the loss (Micikevicius et al., "Mixed precision training", 2018). On LibTorch, a result
-//! stays in bf16 until an operation needs f32, because conversions would take the time that the products save.
+//!
+//! A bf16 pass rounds the inputs of its matrix products and of attention to bf16, and computes the sums in f32. The
+//! results of matrix products and attention are rounded to bf16 too, except products by the zoo's kernels on CUDA,
+//! Vulkan and WGPU, whose results are f32. Everything else is f32: weights and their moments, sums of gradients, norms,
+//! softmax statistics, the stream and the loss (Micikevicius et al., "Mixed precision training", 2018). On LibTorch, a
+//! result stays in bf16 until an operation needs f32, because conversions would take the time that the products save.
 
 use std::cell::Cell;
 use std::fmt;
@@ -24,8 +25,8 @@ pub enum Precision {
     /// `F32`, with the factors of products rounded to 11 bits, on NVIDIA GPUs with tensor cores.
     Tf32,
     /// bfloat16, which has the range of `F32` and 8 bits of precision. Weights, moments, sums of gradients, norms,
-    /// softmax statistics, the loss and checkpoints stay `F32`. Validation and samples of the run are in `F32` too; on
-    /// `cuda` without the zoo's kernels, their products are in `Tf32`.
+    /// softmax statistics, the loss and checkpoints stay `F32`. Validation and the samples that the trainer generates
+    /// are in `F32` too, or in `Tf32` on `cuda` without the zoo's kernels.
     Bf16,
 }
 

@@ -20,26 +20,26 @@ use tokenizers::{
 /// Maximum nesting depth of a normalizer, pre-tokenizer or decoder. The crate copies all content at
 /// each level. Files in use have up to 6 levels.
 const MOST_LEVELS: usize = 16;
-/// Maximum bytes of a normalizer, pre-tokenizer or decoder. Files in use have a few hundred.
+/// Maximum number of bytes of a normalizer, pre-tokenizer or decoder. Files in use have a few hundred.
 const MOST_SETTINGS: usize = 1 << 16;
 /// Maximum factor by which a normalizer, pre-tokenizer or decoder makes a text longer. Llama's factor is 12.
 const MOST_GROWTH: f64 = 64.0;
 /// Maximum number of objects in a normalizer, pre-tokenizer or decoder. Each object may go through the whole text.
 /// Files in use have about ten.
 const MOST_PARTS: usize = 200;
-/// Maximum bytes of an added token.
+/// Maximum number of bytes of an added token.
 const LONGEST_ADDED: usize = 1 << 10;
-/// Maximum bytes of all added tokens. The crate builds a state machine with a state for each byte, and the time for
-/// this grows faster than linearly. Files in use have about 30,000 bytes.
+/// Maximum number of bytes of all added tokens. The crate builds a state machine with a state for each byte, and the
+/// time for this grows faster than linearly. Files in use have about 30,000 bytes.
 const MOST_ADDED: usize = 1 << 17;
-/// Maximum bytes of a prefix or suffix that a model adds to tokens, and of the model's unknown token. All of them are
-/// copied for every token of a text. Files in use have up to 20.
+/// Maximum number of bytes of a prefix or suffix that a model adds to tokens, and of the model's unknown token. All of
+/// them are copied for every token of a text. Files in use have up to 20.
 const LONGEST_AFFIX: usize = 1 << 8;
 /// Maximum characters of a word that a WordPiece model looks up in parts. The time grows with the cube of this number.
 /// Files in use have 100.
 const LONGEST_WORD: usize = 1 << 8;
-/// Maximum bytes of a piece of a Unigram model. At each position of a text, all pieces that begin there are copied.
-/// Files in use have up to 64.
+/// Maximum number of bytes of a piece of a Unigram model. At each position of a text, all pieces that begin there are
+/// copied. Files in use have up to 64.
 const LONGEST_UNIGRAM: usize = 1 << 8;
 /// Approximate bytes of memory for a token or a merge.
 const ENTRY: usize = 160;

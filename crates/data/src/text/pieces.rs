@@ -11,11 +11,11 @@ use super::compression::{self, Compression, Reader, unreadable};
 use super::{files_at, json};
 use crate::{DataError, files};
 
-/// Maximum bytes of a piece of a document. A document in a line of JSON, or in a row of a Parquet file, is always one
-/// piece, even if it is longer.
+/// Maximum number of bytes of a piece of a document. A document in a line of JSON, or in a row of a Parquet file, is
+/// always one piece, even if it is longer.
 const PIECE: usize = 1 << 20;
-/// Maximum bytes of a line of JSON. A line is in memory as a whole, and a compressed line may be much longer than its
-/// file.
+/// Maximum number of bytes of a line of JSON. A line is in memory as a whole, and a compressed line may be much longer
+/// than its file.
 const LONGEST_LINE: u64 = if cfg!(test) { 1 << 21 } else { 1 << 28 };
 
 /// A piece of a document.

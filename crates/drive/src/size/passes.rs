@@ -142,7 +142,7 @@ impl Passes {
         })
     }
 
-    /// Estimates the bytes of the model and of `rows` sequences of `time` tokens.
+    /// Estimates the number of bytes of the model and of `rows` sequences of `time` tokens.
     pub(super) fn needed(&self, rows: usize, time: usize, reading: Reading) -> f64 {
         let (all, outputs) = (rows as f64, self.outputs as f64);
         let [pass, cache] = [self.pass(time), self.cache(time)];
@@ -168,7 +168,7 @@ impl Passes {
         self.weights + self.fixed + work
     }
 
-    /// Returns the bytes of a pass over a sequence of `time` tokens, without its cache.
+    /// Returns the number of bytes of a pass over a sequence of `time` tokens, without its cache.
     fn pass(&self, time: usize) -> f64 {
         let t = time as f64 / self.longest as f64;
         let [whole, half, quarter] = self.pass;
@@ -182,7 +182,7 @@ impl Passes {
         (a + b * t + c * t * t).max(whole.min(whole * t)) + self.handed_on * t
     }
 
-    /// Returns the bytes of the cache of a sequence of `time` tokens.
+    /// Returns the number of bytes of the cache of a sequence of `time` tokens.
     fn cache(&self, time: usize) -> f64 {
         let t = time as f64 / self.longest as f64;
         let [whole, half] = self.cache;
@@ -195,8 +195,8 @@ impl Passes {
     }
 }
 
-/// Estimates the bytes of a copy with `n_layer` layers that reads `tokens` tokens. The estimate consists of the
-/// weights, the features of `unit` layers, and the keys and values of each repeated pass through a layer.
+/// Estimates the number of bytes of a copy with `n_layer` layers that reads `tokens` tokens. The estimate consists of
+/// the weights, the features of `unit` layers, and the keys and values of each repeated pass through a layer.
 fn size_of_copy<C: ModelConfig>(
     model: &C,
     vocabulary: Vocabulary,

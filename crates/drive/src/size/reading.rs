@@ -117,7 +117,7 @@ pub fn check_reading<C: ModelConfig>(
 /// Number of images that are read to measure the memory of one image.
 const FEW_IMAGES: usize = 8;
 
-/// Estimates the bytes of the model and of `together` images, from passes over a few images.
+/// Estimates the number of bytes of the model and of `together` images, from passes over a few images.
 fn of_images<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
