@@ -4,13 +4,16 @@ use residual_zoo_testing::program::{Scratch, ok};
 use residual_zoo_testing::runs::{STEPS, assert_same, outcome, train};
 
 /// Models whose tensors are large enough for several threads.
-const MODELS: [&str; 4] = [
+const MODELS: [&str; 6] = [
     "Gpt2(n_layer: 1, n_head: 4, width: 128, context: 100, dropout: 0.1)",
     "Rmt(n_layer: 1, d_k: 8, d_v: 16, rank: 6, context: 100)",
     "TokenFormer(n_layer: 1, n_head: 4, width: 128, n_attn: 128, n_ffn: 300, context: 100)",
     "Composed(recurrence: (block: 25), connection: PerSublayer(Laurel( \
      weights: Softmax, augmentation: LowRankPerStream(k: 2, rank: 4))), \
      layers: [Gpt2(n_layer: 1, n_head: 4, width: 128, context: 100)])",
+    "Llama(n_layer: 2, n_head: 4, n_kv_head: Some(2), width: 128, d_ff: Some(300), context: 100, \
+     windows: [Some(9), None], attention_cap: Some(5.0))",
+    "Gpt2(n_layer: 2, n_head: 4, width: 128, context: 100, connection: PerSublayer(Mudd()))",
 ];
 
 #[test]

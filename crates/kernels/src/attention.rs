@@ -52,10 +52,11 @@ impl Attention {
         }
     }
 
-    /// Whether the scores have a cap or a window, which only the kernel for Flex computes.
+    /// Whether the scores have a cap, or a window smaller than the number of keys, `all`. Only the kernel for Flex
+    /// computes these.
     #[cfg(any(feature = "tch", feature = "cube"))]
-    pub(crate) fn is_limited(&self) -> bool {
-        self.cap.is_some() || (self.causal && self.window.is_some())
+    pub(crate) fn is_limited(&self, all: usize) -> bool {
+        self.cap.is_some() || (self.causal && self.window.is_some_and(|window| window < all))
     }
 
     /// Returns the slope of head `h` of `heads`; 0 without ALiBi.

@@ -54,7 +54,7 @@ pub(crate) mod flex {
             let [rows, columns, _, m]: [usize; 4] = a.shape().dims();
             Self {
                 positions: batch * time,
-                shared: rows * columns == 1 && batch * time > 1,
+                shared: rows * columns == 1 && batch * time != 1,
                 n,
                 m,
                 d,

@@ -76,7 +76,7 @@ mod flex {
             let [rows, columns, mixtures, sources]: [usize; 4] = w.shape().dims();
             let [batch, time, d]: [usize; 3] = x.shape().dims();
             Self {
-                shared: rows * columns == 1 && batch * time > 1,
+                shared: rows * columns == 1 && batch * time != 1,
                 mixtures,
                 sources,
                 d,
@@ -237,7 +237,14 @@ mod flex {
 
     impl Joint<Flex> for Mixtures {
         fn takes(&self, inputs: &[FlexTensor]) -> bool {
-            inputs.len() > 1 && real(inputs)
+            let Some((w, x)) = inputs.split_first().filter(|(_, x)| !x.is_empty()) else {
+                return false;
+            };
+            let [batch, time, _]: [usize; 3] = x[0].shape().dims();
+            let [rows, columns, _, sources]: [usize; 4] = w.shape().dims();
+            let of_positions = [[1, 1], [batch, time]].contains(&[rows, columns]);
+            let alike = x.iter().all(|other| other.shape() == x[0].shape());
+            real(inputs) && of_positions && alike && sources == x.len()
         }
 
         fn forward(&self, inputs: &[FlexTensor]) -> Vec<FlexTensor> {

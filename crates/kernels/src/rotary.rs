@@ -174,7 +174,11 @@ mod flex {
         type Kept = [FlexTensor; 2];
 
         fn takes(&self, inputs: &[FlexTensor; 3]) -> bool {
-            real(inputs)
+            let [[batch, _, time, d], cos, sin]: [[usize; 4]; 3] =
+                inputs.each_ref().map(|x| x.shape().dims());
+            let [rows, one, positions, half] = cos;
+            let fits = [1, batch].contains(&rows) && (one, positions) == (1, time);
+            real(inputs) && fits && cos == sin && 2 * half <= d
         }
 
         fn forward(&self, [x, cos, sin]: [FlexTensor; 3]) -> (FlexTensor, [FlexTensor; 2]) {

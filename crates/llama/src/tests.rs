@@ -248,6 +248,10 @@ fn invalid_fields_are_named() {
         share(0.31),
         "`rotary.share` is 0.31, so 3 of the 10 coordinates of a head would turn",
     );
+    refuses(
+        share(0.05),
+        "`rotary.share` is 0.05, so none of the 10 coordinates of a head would turn; use at least 0.2",
+    );
     refuses(share(1.5), "`rotary.share` is 1.5; it must be from 0 to 1");
     refuses(share(f64::NAN), "`rotary.share` is NaN");
     let late = LlamaConfig {

@@ -207,13 +207,16 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
     }
 
     // The heads of x are side by side, or x is contiguous.
-    for (pairs, n, rows, apart) in [
-        (Pairs::Halves, 52, 1, false),
-        (Pairs::Halves, 14, 3, true),
-        (Pairs::Neighbours, 52, 3, false),
-        (Pairs::Neighbours, 2, 1, true),
+    for (pairs, n, rows, apart, shape) in [
+        (Pairs::Halves, 52, 1, false, [3, 63, 5, 52]),
+        (Pairs::Halves, 14, 3, true, [3, 63, 5, 52]),
+        (Pairs::Neighbours, 52, 3, false, [3, 63, 5, 52]),
+        (Pairs::Neighbours, 2, 1, true, [3, 63, 5, 52]),
+        (Pairs::Halves, 4, 1, false, [1, 1, 1, 5]),
+        (Pairs::Neighbours, 4, 2, false, [2, 7, 1, 5]),
+        (Pairs::Halves, 8, 3, false, [3, 1, 5, 8]),
     ] {
-        let angle = random::<B, 4>([rows, 1, 63, n / 2], device);
+        let angle = random::<B, 4>([rows, 1, shape[1], n / 2], device);
         let (cos, sin) = (angle.clone().cos(), angle.sin());
         let heads = |x: &[Tensor<B, 4>]| match apart {
             true => x[0].clone().swap_dims(1, 2) * 1,
@@ -223,8 +226,8 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
             neighbours: pairs == Pairs::Neighbours,
         };
         both.agree(
-            &format!("rotary positions, {pairs:?}, {n} of 52, {rows} rows of angles"),
-            vec![random::<B, 4>([3, 63, 5, 52], device)],
+            &format!("rotary positions, {pairs:?}, {n} of {shape:?}, {rows} rows of angles"),
+            vec![random::<B, 4>(shape, device)],
             |x| {
                 let angles = (cos.clone(), sin.clone());
                 let turned = kernels::rotary(kernel, heads(x), angles.0, angles.1);
@@ -236,13 +239,14 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
 
     // J sources as the rows of one tensor, after the weights. The second mixture does not reach the loss, and the first
     // source has no gradient.
-    for (count, sources, positions) in [
-        (4, 5, [3, 63]),
-        (1, 1, [3, 63]),
-        (3, 2, [1, 1]),
-        (4, 9, [1, 1]),
+    for (count, sources, positions, x) in [
+        (4, 5, [3, 63], [3, 63]),
+        (1, 1, [3, 63], [3, 63]),
+        (3, 2, [1, 1], [3, 63]),
+        (4, 9, [1, 1], [3, 63]),
+        (2, 3, [1, 1], [1, 1]),
     ] {
-        let [batch, time] = positions;
+        let ([batch, time], [rows, columns]) = (positions, x);
         type Form<B> = fn(Tensor<B, 4>, &[Tensor<B, 3>]) -> Vec<Tensor<B, 3>>;
         let of = |form: Form<B>, x: &[Tensor<B, 4>]| {
             let source = |j| x[1].clone().narrow(0, j, 1).squeeze_dim::<3>(0);
@@ -260,7 +264,7 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
             &format!("{count} mixtures of {sources}, weights of {batch} × {time} positions"),
             vec![
                 random::<B, 4>([batch, time, count, sources], device),
-                random::<B, 4>([sources, 3, 63, 52], device),
+                random::<B, 4>([sources, rows, columns, 52], device),
             ],
             |x| of(mix::mixtures, x),
             |x| of(mix::mixtures_plain, x),
@@ -375,6 +379,9 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
         (6, None, Some(70), 0, 203),
         (2, None, Some(1), 0, 203),
         (2, None, Some(64), 202, 203),
+        (1, None, None, 0, 63),
+        (2, Some(0.5), None, 62, 63),
+        (3, None, Some(63), 0, 63),
     ] {
         let heads = DotAttention {
             cap,
@@ -403,6 +410,20 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
             |x| heads.plain([x[0].clone(), repeated(&x[1]), repeated(&x[2])]),
         );
     }
+    // A window with room for all keys limits nothing, so it has a kernel if attention without a window has one.
+    let has_kernel = |window| {
+        let attention = kernels::Attention {
+            scale: 0.3,
+            causal: true,
+            alibi: false,
+            cap: None,
+            window,
+            dropout: None,
+        };
+        let qkv = [(); 3].map(|()| random::<B, 4>([2, 3, 63, 20], device));
+        kernels::attention(attention, qkv).is_ok()
+    };
+    assert_eq!(has_kernel(Some(63)), has_kernel(None));
     for (causal, alibi) in [(true, false), (true, true), (false, false)] {
         let heads = DotAttention {
             causal,

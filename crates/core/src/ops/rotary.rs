@@ -83,6 +83,15 @@ impl Rotary {
             return Err(ConfigError::new("share", problem));
         }
         let rotated = self.rotated(d);
+        if rotated == 0 && self.share > 0.0 {
+            let problem = format!(
+                "is {}, so none of the {d} coordinates of a head would turn; use at least {}, or 0 for no rotary \
+                 positions",
+                self.share,
+                2.0 / d as f64
+            );
+            return Err(ConfigError::new("share", problem));
+        }
         if !rotated.is_multiple_of(2) {
             let problem = format!(
                 "is {}, so {rotated} of the {d} coordinates of a head would turn, but they turn in pairs; change the \

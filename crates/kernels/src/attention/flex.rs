@@ -415,8 +415,9 @@ impl Op<Flex, 3> for Attention {
     type Kept = Kept;
 
     fn takes(&self, inputs: &[FlexTensor; 3]) -> bool {
-        let [q, k, _] = inputs.each_ref().map(|x| dims(x)[1]);
-        real(inputs) && q.is_multiple_of(k)
+        let [[_, heads, new, d], k, v] = inputs.each_ref().map(dims);
+        let [_, kv_heads, all, d_k] = k;
+        real(inputs) && heads.is_multiple_of(kv_heads) && k == v && d == d_k && new <= all
     }
 
     fn forward(&self, qkv: [FlexTensor; 3]) -> (FlexTensor, Kept) {

@@ -42,7 +42,7 @@ impl Attention {
     fn fits(&self, q: &Tensor, k: &Tensor) -> bool {
         let (new, all) = (q.size()[2], k.size()[2]);
         let whole = new == all || new == 1 || !self.causal;
-        self.dropout.is_none() && whole && !self.is_limited()
+        self.dropout.is_none() && whole && !self.is_limited(all as usize)
     }
 
     /// Whether the kernel itself masks later keys.

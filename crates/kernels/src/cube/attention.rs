@@ -607,7 +607,9 @@ impl Attention {
     fn fits_cube<R: CubeRuntime>(&self, inputs: &[CubeTensor<R>]) -> bool {
         let of_head = |x: &CubeTensor<R>| x.shape()[3];
         let same = inputs.iter().all(|x| of_head(x) == of_head(&inputs[0]));
-        let plain = self.dropout.is_none() && !self.is_limited();
+        // The keys are the second of three inputs, or a part of the only input.
+        let all = inputs[inputs.len() / 2].shape()[2];
+        let plain = self.dropout.is_none() && !self.is_limited(all);
         fits_float(inputs) && plain && same && of_head(&inputs[0]) <= LARGEST
     }
 
