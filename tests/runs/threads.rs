@@ -13,7 +13,7 @@ const MODELS: [&str; 6] = [
      layers: [Gpt2(n_layer: 1, n_head: 4, width: 128, context: 100)])",
     "Llama(n_layer: 2, n_head: 4, n_kv_head: Some(2), width: 128, d_ff: Some(300), context: 100, \
      windows: [Some(9), None], attention_cap: Some(5.0))",
-    "Gpt2(n_layer: 2, n_head: 4, width: 128, context: 100, connection: PerSublayer(Mudd()))",
+    "Composed(connection: PerSublayer(Mudd()), layers: [Gpt2(n_layer: 2, n_head: 4, width: 128, context: 100)])",
 ];
 
 #[test]

@@ -166,11 +166,28 @@ pub fn in_shell(first: &str, command: &Command) -> Command {
     shell
 }
 
-/// Sends a signal, such as `-TERM`, to a process.
+/// Sends a signal, such as `-TERM`, to a process. After `-STOP`, waits until the process has stopped.
 pub fn signal(child: &Child, name: &str) {
     let pid = child.id().to_string();
     let sent = Command::new("kill").args([name, &pid]).status();
     assert!(sent.unwrap().success(), "{name}");
+    // Threads on other cores still run for a moment after the signal was sent.
+    while name == "-STOP" && !is_stopped(child) {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether all threads of `child` have stopped or ended; `true` where the system does not tell.
+fn is_stopped(child: &Child) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{}/task", child.id())) else {
+        return true;
+    };
+    threads.flatten().all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state follows the name of the program, which is in parentheses.
+        stat.rsplit_once(") ")
+            .is_none_or(|(_, rest)| rest.starts_with(['T', 't', 'Z', 'X']))
+    })
 }
 
 /// The config file of a small run.
