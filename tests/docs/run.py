@@ -171,7 +171,7 @@ def shim(name, arguments):
         "experiment": experiment,
         "sweep": lambda rest: rest + steps(4),
         "generate": lambda rest: rest + ["--tokens", "20"],
-        "bench": lambda rest: rest + ["--warmup", "1", "--steps", "1"],
+        "bench": bench,
     }
     replace(target / "residual-zoo", [command, *last_settings(small.get(command, list)(rest))])
 
@@ -208,6 +208,13 @@ def train(rest):
     needs_text = "TinyShakespeare" in config.read_text() and "--data" not in rest
     text = ["--data", f"{os.environ['HOME_OF_DOCS']}/my-text.txt"] if needs_text else []
     return rest + steps(4) + text
+
+
+def bench(rest):
+    # With every connection, a deep model takes minutes.
+    deep = "--connections" in rest and any(word.startswith("model.n_layer=") for word in rest)
+    shallow = ["--set", "model.n_layer=2", "--set", "train.batch=1"] if deep else []
+    return rest + ["--warmup", "1", "--steps", "1"] + shallow
 
 
 def experiment(rest):
