@@ -29,7 +29,7 @@ pub struct Size {
     pub reported: Option<(f64, &'static str)>,
 }
 
-pub const PAPERS: [Paper; 5] = [
+pub const PAPERS: [Paper; 6] = [
     Paper {
         directory: "rmt",
         title: "Residual Matrix Transformer",
@@ -402,6 +402,35 @@ pub const PAPERS: [Paper; 5] = [
              of post-norm. The eighth learns no more than the frequencies of characters. All eight end above\n  \
              pre-norm, by 0.245 or more. Their initialisation comes from GPT-2, not from ReZero's authors, and a\n  \
              loss after 800 steps is not the speed of training. So the paper's claims are not tested.",
+        ],
+    },
+    Paper {
+        directory: "llama",
+        title: "Muon",
+        address: "https://arxiv.org/abs/2502.16982",
+        main: &[
+            (
+                "muon",
+                "primary: For the same tokens, Muon has a lower loss than AdamW",
+            ),
+            (
+                "muon",
+                "primary: With half the tokens, Muon has no higher loss than AdamW with all of them",
+            ),
+        ],
+        front: &[],
+        tokens: None,
+        sizes: &[],
+        summary: &[
+            "With the same tokens, Muon ends 0.065 ± 0.008 below AdamW on a Llama of 117k parameters. Both are\n  \
+             tuned over the learning rate and the weight decay. Muon has the form of Moonlight.",
+            "Muon reaches AdamW's final loss after 75 % of the tokens of its own schedule. The paper reports that\n  \
+             about half the FLOPs are enough.",
+            "With half the tokens and a schedule of half the length, Muon ends 0.063 ± 0.014 above AdamW. The best\n  \
+             learning rate and weight decay of this run are at the upper ends of their ranges, so the claim is not\n  \
+             tested.",
+            "The authors compare models of 0.4B to 1.5B parameters, at the number of tokens that is optimal for\n  \
+             their compute. The models here see seven tokens per parameter.",
         ],
     },
 ];
