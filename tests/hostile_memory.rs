@@ -1,4 +1,5 @@
-//! Reading any file takes less memory than 4 times its size plus 64 MiB, and a text of any size can be tokenized.
+//! Reading any file takes less memory than 4 times its size plus 64 MiB, and a text of any size can be tokenized. Models
+//! are imported and loaded in hardly more memory than their weights take.
 //!
 //! The tests are in a separate binary and run one at a time, because they count all memory of the process.
 
@@ -20,10 +21,11 @@ use residual_zoo::data::{
 };
 use residual_zoo::evaluate::{Task, check as check_tasks};
 use residual_zoo::exchange::{ImportOptions, import};
-use residual_zoo::runs::{checkpoint, run_dir};
+use residual_zoo::runs::{Run, checkpoint, run_dir};
 use residual_zoo::{ModelConfig, RunConfig};
 use residual_zoo_fuzz::TARGETS;
 use residual_zoo_testing::hostile::{made_to_harm, many_tensors, safetensors};
+use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
@@ -407,4 +409,75 @@ fn memory_stays_within_four_times_the_file() {
         Err(error) => println!("not checked: {error}"),
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Writes a Llama of Hugging Face with 17M parameters in bf16, in five files.
+fn write_llama(directory: &Path) {
+    let (width, d_ff, n_layer) = (512, 2048, 4);
+    let config = format!(
+        r#"{{"model_type":"llama","architectures":["LlamaForCausalLM"],"hidden_size":{width},"intermediate_size":{d_ff},
+        "num_hidden_layers":{n_layer},"num_attention_heads":8,"num_key_value_heads":8,"vocab_size":256,
+        "max_position_embeddings":64,"rms_norm_eps":1e-5,"rope_theta":10000.0,"tie_word_embeddings":true}}"#
+    );
+    fs::write(directory.join("config.json"), config).unwrap();
+    let mut files = vec![vec![
+        ("model.embed_tokens.weight".to_owned(), vec![256, width]),
+        ("model.norm.weight".into(), vec![width]),
+    ]];
+    for layer in 0..n_layer {
+        let square =
+            ["q", "k", "v", "o"].map(|of| (format!("self_attn.{of}_proj"), vec![width; 2]));
+        let wide = ["gate", "up"].map(|of| (format!("mlp.{of}_proj"), vec![d_ff, width]));
+        let norms = ["input_layernorm", "post_attention_layernorm"];
+        let norms = norms.map(|norm| (norm.to_owned(), vec![width]));
+        let down = [("mlp.down_proj".to_owned(), vec![width, d_ff])];
+        let all = square.into_iter().chain(wide).chain(down).chain(norms);
+        let name = |(name, shape)| (format!("model.layers.{layer}.{name}.weight"), shape);
+        files.push(all.map(name).collect());
+    }
+    let mut index = Vec::new();
+    for (i, file) in files.iter().enumerate() {
+        let name = format!("model-{i}.safetensors");
+        let bytes = |shape: &[usize]| vec![0; 2 * shape.iter().product::<usize>()];
+        let data: Vec<Vec<u8>> = file.iter().map(|(_, shape)| bytes(shape)).collect();
+        let views = file.iter().zip(&data).map(|((tensor, shape), data)| {
+            index.push(format!("{tensor:?}:{name:?}"));
+            let view = TensorView::new(Dtype::BF16, shape.clone(), data).unwrap();
+            (tensor.clone(), view)
+        });
+        let views: Vec<_> = views.collect();
+        serialize_to_file(views, None, &directory.join(&name)).unwrap();
+    }
+    let index = format!(r#"{{"weight_map":{{{}}}}}"#, index.join(","));
+    fs::write(directory.join("model.safetensors.index.json"), index).unwrap();
+}
+
+#[test]
+fn importing_and_loading_a_model_takes_hardly_more_memory_than_its_weights() {
+    let _counted = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().unwrap();
+    write_llama(dir.path());
+    let options = ImportOptions {
+        tokenizer: Some("bytes".into()),
+        ..ImportOptions::default()
+    };
+    let run = dir.path().join("run");
+    let before = MEMORY.current_usage();
+    let within = |what: &str, parameters: usize| {
+        let peak = MEMORY.peak_usage().saturating_sub(before);
+        let ratio = peak as f64 / (4 * parameters) as f64;
+        println!("{what}: {ratio:.2} × the weights in f32");
+        assert!((1.0..1.2).contains(&ratio), "{what}: {ratio}");
+    };
+    MEMORY.reset_peak_usage();
+    let imported = import(dir.path(), &options).unwrap();
+    imported.write(&run).unwrap();
+    let parameters = imported.parameters();
+    within("import", parameters);
+    drop(imported);
+    MEMORY.reset_peak_usage();
+    let open = Run::<ModelConfig>::open(&run).unwrap();
+    let model = open.model::<Flex>(&Default::default()).unwrap();
+    within("load", parameters);
+    drop(model);
 }

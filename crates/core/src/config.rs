@@ -186,13 +186,27 @@ pub trait ModelConfig:
         vocabulary: impl Into<Vocabulary>,
         device: &B::Device,
     ) -> Result<Self::Model<B>, ConfigError> {
+        let model = self.build_without_weights(vocabulary, device)?;
+        materialise(&model);
+        Ok(self.constrain(model))
+    }
+
+    /// Like [`build`](Self::build), but draws no weights. Use this for a model whose weights are loaded next, because
+    /// weights that are drawn take memory and time.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`build`](Self::build).
+    fn build_without_weights<B: Backend>(
+        &self,
+        vocabulary: impl Into<Vocabulary>,
+        device: &B::Device,
+    ) -> Result<Self::Model<B>, ConfigError> {
         let vocabulary = vocabulary.into();
         vocabulary.validate()?;
         self.validate()?;
         self.reads(vocabulary)?;
-        let model = self.assemble(vocabulary, device);
-        materialise(&model);
-        Ok(self.constrain(model))
+        Ok(self.assemble(vocabulary, device))
     }
 }
 

@@ -102,9 +102,17 @@ pub enum ImportError {
     },
 }
 
-/// Lists every parameter of `model`, in the order of its fields.
+/// Lists every parameter of `model`, in the order of its fields. Draws the parameters that have no values yet, because
+/// Burn knows only then whether a parameter gets a gradient.
 pub fn list<B: Backend, M: Module<B>>(model: &M) -> Vec<ParamInfo> {
     let mut walk = List::default();
+    model.visit(&mut walk);
+    walk.found
+}
+
+/// Returns the name and the shape of every parameter of `model`, in the order of its fields. Draws no parameter.
+pub fn shapes<B: Backend, M: Module<B>>(model: &M) -> Vec<(String, Vec<usize>)> {
+    let mut walk = Shapes::default();
     model.visit(&mut walk);
     walk.found
 }
@@ -130,7 +138,7 @@ pub fn export_some<B: Backend, M: Module<B>>(
 }
 
 /// Replaces the parameters of `model` with `tensors`, which must have the names and shapes of [`export`]. Parameter ids
-/// and gradient requirements stay. Values are converted to the device's float type.
+/// and gradient requirements stay. Values are converted to the device's float type. Draws no parameter.
 ///
 /// # Errors
 ///
@@ -140,11 +148,8 @@ pub fn import<B: Backend, M: Module<B>>(
     model: M,
     tensors: BTreeMap<String, TensorData>,
 ) -> Result<M, ImportError> {
-    let mut all = list::<B, M>(&model).into_iter();
-    match all.find(|info| !tensors.contains_key(&info.name)) {
-        Some(info) => Err(ImportError::Missing(info.name)),
-        None => import_some(model, tensors),
-    }
+    check(&model, &tensors)?;
+    replace(model, tensors)
 }
 
 /// Checks that `tensors` have the names and shapes of the parameters of `model`, as [`import`] does. Draws no
@@ -157,12 +162,12 @@ pub fn check<B: Backend, M: Module<B>>(
     model: &M,
     tensors: &BTreeMap<String, TensorData>,
 ) -> Result<(), ImportError> {
-    let all = list::<B, M>(model);
-    if let Some(info) = all.iter().find(|info| !tensors.contains_key(&info.name)) {
-        return Err(ImportError::Missing(info.name.clone()));
+    let all = shapes::<B, M>(model);
+    if let Some((name, _)) = all.iter().find(|(name, _)| !tensors.contains_key(name)) {
+        return Err(ImportError::Missing(name.clone()));
     }
     check_shapes(&all, tensors)?;
-    let names: BTreeSet<&String> = all.iter().map(|info| &info.name).collect();
+    let names: BTreeSet<&String> = all.iter().map(|(name, _)| name).collect();
     match tensors.keys().find(|name| !names.contains(name)) {
         Some(name) => Err(ImportError::Unexpected(name.clone())),
         None => Ok(()),
@@ -171,16 +176,16 @@ pub fn check<B: Backend, M: Module<B>>(
 
 /// Checks the shapes of those `tensors` that have the name of one of `all` parameters.
 fn check_shapes(
-    all: &[ParamInfo],
+    all: &[(String, Vec<usize>)],
     tensors: &BTreeMap<String, TensorData>,
 ) -> Result<(), ImportError> {
-    for info in all {
-        if let Some(tensor) = tensors.get(&info.name)
-            && *tensor.shape != *info.shape
+    for (name, shape) in all {
+        if let Some(tensor) = tensors.get(name)
+            && *tensor.shape != **shape
         {
             return Err(ImportError::Shape {
-                name: info.name.clone(),
-                expected: info.shape.clone(),
+                name: name.clone(),
+                expected: shape.clone(),
                 found: tensor.shape.to_vec(),
             });
         }
@@ -188,16 +193,26 @@ fn check_shapes(
     Ok(())
 }
 
-/// Like [`import`], but keeps the parameters whose names `tensors` lacks.
+/// Like [`import`], but keeps the parameters whose names `tensors` lacks. Draws all parameters that have no values yet,
+/// so that the kept ones do not depend on `tensors`.
 ///
 /// # Errors
 ///
 /// Returns an error if a name is unexpected, or if a shape is wrong.
 pub fn import_some<B: Backend, M: Module<B>>(
     model: M,
+    tensors: BTreeMap<String, TensorData>,
+) -> Result<M, ImportError> {
+    list::<B, M>(&model);
+    check_shapes(&shapes::<B, M>(&model), &tensors)?;
+    replace(model, tensors)
+}
+
+/// Replaces the parameters of `model` that `tensors` has.
+fn replace<B: Backend, M: Module<B>>(
+    model: M,
     mut tensors: BTreeMap<String, TensorData>,
 ) -> Result<M, ImportError> {
-    check_shapes(&list::<B, M>(&model), &tensors)?;
     let mut walk = Import {
         path: Path::default(),
         tensors: &mut tensors,
@@ -301,6 +316,27 @@ impl<B: Backend> ModuleVisitor<B> for List {
             role,
             trainable: param.is_require_grad(),
         });
+    }
+}
+
+#[derive(Default)]
+struct Shapes {
+    path: Path,
+    found: Vec<(String, Vec<usize>)>,
+}
+
+impl<B: Backend> ModuleVisitor<B> for Shapes {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.exit();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let shape = param.lazy_shape().to_vec();
+        self.found.push((self.path.name(), shape));
     }
 }
 

@@ -8,7 +8,8 @@ use burn::module::Module;
 use burn::tensor::{DType, TensorData};
 use residual_zoo_core::{ModelConfig as _, Tensors, Vocabulary, params};
 use residual_zoo_models::ModelConfig;
-use residual_zoo_runs::checkpoint;
+use residual_zoo_runs::Error as RunError;
+use residual_zoo_runs::checkpoint::TensorFile;
 
 use crate::Error;
 use crate::pickle::{Id, Value};
@@ -103,12 +104,13 @@ impl Format {
                 continue;
             };
             let before = tensor.shape.to_vec();
+            let tensor = in_f32(tensor);
             let tensor = match transposed {
                 true => transpose(tensor),
                 false => Some(tensor),
             };
             match tensor.filter(|tensor| *tensor.shape == *expected) {
-                Some(tensor) => drop(found.insert(ours, tensor.convert_dtype(DType::F32))),
+                Some(tensor) => drop(found.insert(ours, tensor)),
                 None => {
                     let mut expected = expected;
                     if transposed {
@@ -126,9 +128,10 @@ impl Format {
                 shapes: odd,
             });
         }
-        let own =
-            params::export_some::<Flex, _>(&assembled, |info| shapes.contains_key(&info.name));
-        found.extend(own);
+        if !shapes.is_empty() {
+            let is_own = |info: &params::ParamInfo| shapes.contains_key(&info.name);
+            found.extend(params::export_some::<Flex, _>(&assembled, is_own));
+        }
         Ok(found)
     }
 
@@ -179,14 +182,13 @@ pub fn read_own(
     }
     let tensors = tensors.into_iter();
     Ok(tensors
-        .map(|(name, tensor)| (name, tensor.convert_dtype(DType::F32)))
+        .map(|(name, tensor)| (name, in_f32(tensor)))
         .collect())
 }
 
 /// Returns the shapes of a model's parameters, by name.
 fn shapes(model: &impl Module<Flex>) -> BTreeMap<String, Vec<usize>> {
-    let list = params::list::<Flex, _>(model).into_iter();
-    list.map(|info| (info.name, info.shape)).collect()
+    params::shapes::<Flex, _>(model).into_iter().collect()
 }
 
 /// Leaves out the unembedding `head` of a model that ties it to the table `tokens`. A file may have the shared tensor
@@ -218,6 +220,16 @@ pub fn drop_tied(
     Ok(tensors)
 }
 
+/// Converts a tensor to f32. Unlike `convert_dtype`, this allocates exactly the memory of the result.
+fn in_f32(tensor: TensorData) -> TensorData {
+    if tensor.dtype == DType::F32 {
+        return tensor;
+    }
+    let mut floats = Vec::with_capacity(tensor.num_elements());
+    floats.extend(tensor.iter::<f32>());
+    TensorData::new(floats, tensor.shape.clone())
+}
+
 /// Transposes a matrix; `None` if `tensor` is not a matrix.
 pub fn transpose(tensor: TensorData) -> Option<TensorData> {
     let &[rows, columns] = tensor.shape.as_slice() else {
@@ -239,7 +251,8 @@ pub fn transpose(tensor: TensorData) -> Option<TensorData> {
     ))
 }
 
-/// Reads the tensors of safetensors files, except tensors for which `is_buffer` holds.
+/// Reads the tensors of safetensors files as f32, except tensors for which `is_buffer` holds. Converts each tensor
+/// before it reads the next one, so that the memory is hardly more than that of the result.
 ///
 /// # Errors
 ///
@@ -247,8 +260,10 @@ pub fn transpose(tensor: TensorData) -> Option<TensorData> {
 /// of [`merged`].
 pub fn read_safetensors(files: &[PathBuf], is_buffer: fn(&str) -> bool) -> Result<Tensors, Error> {
     merged(files.iter().map(|file| {
-        let (tensors, _) = checkpoint::read_some_tensors(file, |name| !is_buffer(name))?;
-        Ok((file, tensors))
+        let open = TensorFile::open(file)?;
+        let tensors = open.tensors(|name| !is_buffer(name));
+        let tensors = tensors.map(|read| read.map(|(name, tensor)| (name, in_f32(tensor))));
+        Ok((file, tensors.collect::<Result<_, RunError>>()?))
     }))
 }
 

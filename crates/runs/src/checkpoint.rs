@@ -12,12 +12,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
-use burn::tensor::{DType, TensorData, backend::Backend};
+use burn::tensor::{TensorData, backend::Backend};
 use residual_zoo_core::params;
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
 
 use crate::manifest::{self, MANIFEST};
+pub use crate::tensor_file::{TensorFile, read_finite_tensors, read_tensors, write_tensors};
 use crate::{Error, SavedWeights, disk};
 
 /// The weights, by parameter name.
@@ -124,119 +123,6 @@ pub(crate) fn verify(directory: &Path, needs: Needs) -> Result<Vec<Error>, Error
         }
         error => error,
     })
-}
-
-/// Writes `tensors` as safetensors, with at most one entry of metadata.
-pub fn write_tensors(
-    path: &Path,
-    tensors: &BTreeMap<String, TensorData>,
-    metadata: Option<(&str, String)>,
-) -> Result<(), Error> {
-    let invalid = |problem: String| Error::Checkpoint {
-        path: path.into(),
-        problem,
-    };
-    let views: Result<Vec<_>, Error> = tensors
-        .iter()
-        .map(|(name, data)| {
-            let dtype = match data.dtype {
-                DType::F64 => Dtype::F64,
-                DType::F32 => Dtype::F32,
-                DType::F16 => Dtype::F16,
-                DType::BF16 => Dtype::BF16,
-                other => {
-                    return Err(invalid(format!(
-                        "`{name}` has type {other:?}, which cannot be saved"
-                    )));
-                }
-            };
-            let view = TensorView::new(dtype, data.shape.to_vec(), data.as_bytes());
-            Ok((name, view.map_err(|e| invalid(e.to_string()))?))
-        })
-        .collect();
-    let metadata = metadata.map(|(key, value)| [(key.to_string(), value)].into());
-    let bytes = safetensors::serialize(views?, metadata).map_err(|e| invalid(e.to_string()))?;
-    disk::write(path, &bytes)
-}
-
-/// Maximum number of bytes of a safetensors header. A longer header is accepted only if it is a small share of its
-/// file. A header has about a hundred bytes per tensor, and takes many times its size in memory when parsed.
-const MOST_HEADER: u64 = 1 << 21;
-const HEADER_SHARE: u64 = 32;
-
-/// The tensors and the metadata of a file.
-type Content = (BTreeMap<String, TensorData>, BTreeMap<String, String>);
-
-/// Reads a safetensors file.
-pub fn read_tensors(path: &Path) -> Result<Content, Error> {
-    read_some_tensors(path, |_| true)
-}
-
-/// Reads the tensors whose names are `wanted` from a safetensors file.
-///
-/// # Errors
-///
-/// Returns an error if the file is missing or damaged, or a wanted tensor does not consist of floats. Also returns I/O
-/// errors.
-pub fn read_some_tensors(path: &Path, wanted: impl Fn(&str) -> bool) -> Result<Content, Error> {
-    let bytes = residual_zoo_data::read_file(path)?;
-    let damaged = |problem: String| Error::Checkpoint {
-        path: path.into(),
-        problem,
-    };
-    let header = bytes.first_chunk().copied().map(u64::from_le_bytes);
-    let most = MOST_HEADER.max(bytes.len() as u64 / HEADER_SHARE);
-    if header.is_some_and(|length| length > most) {
-        let problem = format!("is not a checkpoint: its header has more than {most} bytes");
-        return Err(damaged(problem));
-    }
-    let (_, header) =
-        SafeTensors::read_metadata(&bytes).map_err(|e| damaged(format!("is damaged: {e}")))?;
-    let metadata = header.metadata().iter().flatten();
-    let metadata = metadata
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
-    let file = SafeTensors::deserialize(&bytes).map_err(|e| damaged(format!("is damaged: {e}")))?;
-    let tensors = file.iter().filter(|(name, _)| wanted(name));
-    let tensors = tensors.map(|(name, view)| {
-        let dtype = match view.dtype() {
-            Dtype::F64 => DType::F64,
-            Dtype::F32 => DType::F32,
-            Dtype::F16 => DType::F16,
-            Dtype::BF16 => DType::BF16,
-            other => {
-                return Err(damaged(format!(
-                    "`{name}` has type {other:?}, which is not a float type"
-                )));
-            }
-        };
-        let shape = view.shape().to_vec();
-        Ok((
-            name.to_string(),
-            TensorData::from_bytes_vec(view.data().to_vec(), shape, dtype),
-        ))
-    });
-    Ok((tensors.collect::<Result<_, Error>>()?, metadata))
-}
-
-/// Reads a safetensors file whose numbers must all be finite.
-///
-/// # Errors
-///
-/// Returns the errors of [`read_tensors`], and an error that names the first tensor with a number that is not finite.
-pub fn read_finite_tensors(path: &Path) -> Result<Content, Error> {
-    let content = read_tensors(path)?;
-    let mut tensors = content.0.iter();
-    let is_odd = |data: &TensorData| data.iter::<f64>().any(|x| !x.is_finite());
-    match tensors.find(|(_, data)| is_odd(data)) {
-        None => Ok(content),
-        Some((name, _)) => Err(Error::Checkpoint {
-            path: path.into(),
-            problem: format!(
-                "`{name}` has values that are not finite; continue from an earlier checkpoint: delete this one"
-            ),
-        }),
-    }
 }
 
 /// File name extension of a checkpoint that is being written or deleted.

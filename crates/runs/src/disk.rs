@@ -2,7 +2,7 @@
 //! change fail.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use residual_zoo_system::files;
@@ -75,6 +75,15 @@ pub fn refuse_linked_directory(path: &Path) -> Result<(), Error> {
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     refuse_to_write(path)?;
     let written = File::create(path).and_then(|mut file| write_all(&mut file, path, bytes));
+    written.map_err(Error::io("write", path))?;
+    sync(path)
+}
+
+/// Writes a file with `write`, which creates it at `path`, and waits until it is on disk. With the feature `faults`,
+/// `write` is called twice.
+pub fn write_by(path: &Path, write: impl Fn() -> io::Result<()>) -> Result<(), Error> {
+    refuse_to_write(path)?;
+    let written = write_half(path, &write).and_then(|()| write());
     written.map_err(Error::io("write", path))?;
     sync(path)
 }
@@ -221,6 +230,20 @@ fn write_all(file: &mut File, path: &Path, bytes: &[u8]) -> std::io::Result<()> 
     file.write_all(first)?;
     fault("write", path)?;
     file.write_all(second)
+}
+
+#[cfg(not(feature = "faults"))]
+fn write_half(_: &Path, _: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    Ok(())
+}
+
+/// Writes the first half of the file that `write` creates, so that a fault can strike after it.
+#[cfg(feature = "faults")]
+fn write_half(path: &Path, write: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    write()?;
+    let file = OpenOptions::new().write(true).open(path)?;
+    file.set_len(file.metadata()?.len() / 2)?;
+    fault("write", path)
 }
 
 #[cfg(not(feature = "faults"))]

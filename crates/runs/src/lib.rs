@@ -24,6 +24,7 @@ mod remedy;
 mod ron_text;
 pub mod row;
 pub mod run_dir;
+mod tensor_file;
 mod wording;
 
 pub use assign::{composition, names_of};

@@ -157,11 +157,10 @@ impl<C: ModelConfig> Run<C> {
         device: &B::Device,
     ) -> Result<C::Model<B>, Error> {
         self.check_parameters(checkpoint)?;
-        // The initial weights are replaced below, so their seed does not matter.
         let model = self
             .config
             .model
-            .build::<B>(self.vocabulary(), device)
+            .build_without_weights::<B>(self.vocabulary(), device)
             .map_err(|error| error.within("model"))?;
         checkpoint::load_file(model, &self.weights_in(checkpoint)?)
     }
