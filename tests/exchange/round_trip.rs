@@ -72,6 +72,8 @@ fn small(preset: LlamaConfig) -> ModelConfig {
         d_ff: Some(60),
         context: 64,
         windows: windows.collect(),
+        // A `config.json` does not state the initial weights.
+        init: None,
         ..preset
     })
 }

@@ -6,9 +6,10 @@ use burn::tensor::activation::sigmoid;
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::ops::attention::{DotAttention, KvCache, merge_heads, split_heads};
 use residual_zoo_core::{
-    Branch, Change, Frame, Heads, Linear, Norm, Norms, Past, QkvInput, Rotary, linear, widen,
+    Branch, Change, Frame, Heads, Linear, Norm, Norms, Past, QkvInput, Rotary, widen,
 };
 
+use crate::init::Matrix;
 use crate::{Biases, Canon, Gate, LlamaConfig, QkNorm};
 
 /// f(x) = attention(norm(x)), or with norms in other places. Each of K key-value heads serves H / K query heads.
@@ -50,8 +51,9 @@ impl<B: Backend> Attention<B> {
     ) -> Self {
         let &LlamaConfig { width, n_head, .. } = config;
         let (n_kv_head, d) = (config.n_kv_head(), config.head_dim());
-        let (of_q, of_kv, std) = (n_head * d, n_kv_head * d, config.std());
-        let read = |d_out, bias, std| linear(width, d_out, bias, std, device);
+        let (of_q, of_kv) = (n_head * d, n_kv_head * d);
+        let read =
+            |d_out, bias, scale| config.linear(Matrix::Read, [width, d_out], bias, scale, device);
         let norm = |features| match config.qk_norm_over(features) {
             Some(features) => config.qk_norm_design().build(features, device),
             None => Norm::identity(),
@@ -66,19 +68,25 @@ impl<B: Backend> Attention<B> {
         Self {
             norms: config.norms(frame, device),
             canon_a: config.canon_at('A', width, device),
-            q: read(of_q, config.bias != Biases::None, std),
-            k: read(of_kv, config.bias != Biases::None, std),
+            q: read(of_q, config.bias != Biases::None, 1.0),
+            k: read(of_kv, config.bias != Biases::None, 1.0),
             v: frame
                 .own_values
-                .then(|| read(of_kv, config.bias == Biases::Qkv, std * frame.inner)),
+                .then(|| read(of_kv, config.bias == Biases::Qkv, frame.inner)),
             q_norm: norm(of_q),
             k_norm: norm(of_kv),
             canon_b: config.canon_at('B', of_q + parts * of_kv, device),
             gate: config.gate.map(|gate| match gate {
-                Gate::PerHead => read(n_head, config.bias == Biases::Qkv, std),
-                Gate::PerCoordinate => read(of_q, config.bias == Biases::Qkv, std),
+                Gate::PerHead => read(n_head, config.bias == Biases::Qkv, 1.0),
+                Gate::PerCoordinate => read(of_q, config.bias == Biases::Qkv, 1.0),
             }),
-            proj: linear(of_q, width, config.proj_bias, std * frame.output, device),
+            proj: config.linear(
+                Matrix::Proj,
+                [of_q, width],
+                config.proj_bias,
+                frame.output,
+                device,
+            ),
             rotary: config.rotary,
             heads: DotAttention {
                 causal: frame.causal(),

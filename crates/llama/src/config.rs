@@ -2,13 +2,14 @@
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, AttentionSize, ConfigError, Connection, Cost, Frame, Init,
+    Activation, Architecture, AttentionSize, ConfigError, Connection, Cost, Frame, Init, Linear,
     NormDesign, NormPlaces, Norms, RmsScale, Rotary, Shape, TokenEmbeddings,
     TokenEmbeddingsOptions, Transfer, Vocabulary, check,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Attention, Block, Canon, Mlp};
+use crate::init::Matrix;
+use crate::{Attention, Block, Canon, LlamaInit, Mlp};
 
 /// The biases of the query, key and value projections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,7 +134,7 @@ pub struct LlamaConfig {
     /// Dropout on x_0, on the attention weights and on the output of each sublayer.
     pub dropout: f64,
     /// The initial weights. `None` means `Width` below width 768; otherwise, `Fixed(0.02)`.
-    pub init: Option<Init>,
+    pub init: Option<LlamaInit>,
 }
 
 impl Default for LlamaConfig {
@@ -206,13 +207,21 @@ impl LlamaConfig {
     }
 
     /// Returns `init`, or its default.
-    pub fn init(&self) -> Init {
-        self.init.unwrap_or(Init::of_width(self.width))
+    pub fn init(&self) -> LlamaInit {
+        self.init.unwrap_or(Init::of_width(self.width).into())
     }
 
-    /// Returns the standard deviation of the initial weights and tables.
-    pub(crate) fn std(&self) -> f64 {
-        self.init().std(self.width)
+    /// Builds a linear layer `[d_in, d_out]` whose initial weights are multiplied by `scale`.
+    pub(crate) fn linear<B: Backend>(
+        &self,
+        matrix: Matrix,
+        sizes: [usize; 2],
+        bias: bool,
+        scale: f64,
+        device: &B::Device,
+    ) -> Linear<B> {
+        let scale = (self.width, scale);
+        self.init().linear(matrix, sizes, bias, scale, device)
     }
 
     fn norm_design(&self) -> NormDesign {
@@ -277,13 +286,14 @@ impl LlamaConfig {
             scale: RmsScale::None,
             eps: self.norm_eps,
         };
+        let [init_std, unembedding_std] = self.init().tables(self.width);
         TokenEmbeddingsOptions {
             positions: None,
             tied: self.tied,
             norm: frame.final_norm.then(|| self.norm_design()),
             dropout: self.dropout,
-            init_std: self.std(),
-            unembedding_std: self.std(),
+            init_std,
+            unembedding_std,
             input_scale: match self.scaled_embedding {
                 true => (self.width as f64).sqrt(),
                 false => 1.0,

@@ -24,15 +24,16 @@
 mod attention;
 mod canon;
 mod config;
+mod init;
 mod mlp;
 pub mod presets;
 
 pub use attention::Attention;
 pub use canon::Canon;
 pub use config::{Biases, CanonConfig, Gate, LlamaConfig, QkNorm};
+pub use init::LlamaInit;
 pub use mlp::Mlp;
 
-pub use residual_zoo_core::Init;
 use residual_zoo_core::{Decoder, Layer, Plain, Stack, TokenEmbeddings};
 
 /// One layer with connections of type `C`.

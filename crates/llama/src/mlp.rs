@@ -3,8 +3,9 @@
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Activation, Branch, Frame, Linear, Norms, Past, linear};
+use residual_zoo_core::{Activation, Branch, Frame, Linear, Norms, Past};
 
+use crate::init::Matrix;
 use crate::{Canon, LlamaConfig};
 
 /// f(x) = (act(u · W_gate) ⊙ (u · W_fc)) · W_proj with u = norm(x); without a gate, act(u · W_fc) · W_proj. The norms
@@ -26,15 +27,17 @@ impl<B: Backend> Mlp<B> {
         let &LlamaConfig {
             width, mlp_bias, ..
         } = config;
-        let (d_ff, std) = (config.d_ff(), config.std());
-        let read = |std| linear(width, d_ff, mlp_bias, std, device);
+        let d_ff = config.d_ff();
+        let linear = |matrix, sizes, scale| config.linear(matrix, sizes, mlp_bias, scale, device);
         Self {
             norms: config.norms(frame, device),
             canon_c: config.canon_at('C', width, device),
-            gate: config.gated.then(|| read(std)),
-            fc: read(std * frame.inner),
+            gate: config
+                .gated
+                .then(|| linear(Matrix::Gate, [width, d_ff], 1.0)),
+            fc: linear(Matrix::Fc, [width, d_ff], frame.inner),
             canon_d: config.canon_at('D', config.hidden(), device),
-            proj: linear(d_ff, width, mlp_bias, std * frame.output, device),
+            proj: linear(Matrix::Proj, [d_ff, width], frame.output),
             dropout: DropoutConfig::new(config.dropout).init(),
             activation: config.activation,
         }

@@ -2,7 +2,7 @@
 
 use residual_zoo_core::{Activation, NormPlaces, RmsScale, Rotary, RotaryScaling};
 
-use crate::{Biases, LlamaConfig, QkNorm};
+use crate::{Biases, LlamaConfig, LlamaInit, QkNorm};
 
 /// A published model.
 #[derive(Clone, Debug, PartialEq)]
@@ -270,6 +270,7 @@ fn nanochat_2025() -> LlamaConfig {
         qk_norm_late: true,
         logit_cap: Some(15.0),
         normed_embedding: true,
+        init: Some(LlamaInit::Nanochat2025),
         ..LlamaConfig::default()
     }
 }

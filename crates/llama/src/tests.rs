@@ -2,11 +2,11 @@ use burn::backend::{Autodiff, Flex};
 use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Tensor};
 use residual_zoo_core::{
-    Activation, Architecture, Branch, Frame, NormDesign, NormPlaces, Pairs, PlainModel, RmsScale,
-    Rotary, RotaryScaling, Transfer as _, contract, params,
+    Activation, Architecture, Branch, Frame, ModelConfig as _, NormDesign, NormPlaces, Pairs,
+    PlainModel, RmsScale, Rotary, RotaryScaling, Transfer as _, contract, params,
 };
 
-use crate::{Biases, Canon, CanonConfig, Gate, Init, LlamaConfig, Mlp, QkNorm, presets};
+use crate::{Biases, Canon, CanonConfig, Gate, LlamaConfig, LlamaInit, Mlp, QkNorm, presets};
 
 fn small() -> LlamaConfig {
     LlamaConfig {
@@ -282,11 +282,95 @@ fn invalid_fields_are_named() {
         ..small()
     };
     refuses(cap, "`logit_cap` is 0.0; it must be above 0");
-    let init = LlamaConfig {
-        init: Some(Init::Fixed(-1.0)),
-        ..small()
-    };
-    refuses(init, "`init`");
+    for init in [LlamaInit::Fixed(-1.0), LlamaInit::Huginn(0.0)] {
+        let init = LlamaConfig {
+            init: Some(init),
+            ..small()
+        };
+        refuses(init, "`init`");
+    }
+}
+
+/// Checks the standard deviation of every kind of matrix, and the bounds of uniform weights.
+#[test]
+fn initial_weights_are_those_of_the_projects() {
+    let (width, d_ff, of_kv) = (192.0_f64, 512.0, 64.0);
+    let narrow = |d_out: f64| (d_out / width).sqrt().min(1.0) / width.sqrt();
+    let of_width = (2.0 / (5.0 * width)).sqrt();
+    let of_layers = of_width / 24.0_f64.sqrt();
+    let even = width.sqrt().recip();
+    // The standard deviations of q, k, the gate, fc, the projections, the token table and the unembedding.
+    let expected = [
+        (LlamaInit::Width, [of_width; 7]),
+        (LlamaInit::Fixed(0.02), [0.02; 7]),
+        (
+            LlamaInit::Nanochat,
+            [even, even, 0.4 * even, 0.4 * even, 0.0, 0.8, 0.001],
+        ),
+        (
+            LlamaInit::Nanochat2025,
+            [
+                narrow(width),
+                narrow(of_kv),
+                narrow(d_ff),
+                narrow(d_ff),
+                0.0,
+                1.0,
+                0.0,
+            ],
+        ),
+        (
+            LlamaInit::Huginn(12.0),
+            [
+                of_width, of_width, of_width, of_layers, of_layers, of_width, of_width,
+            ],
+        ),
+    ];
+    for (init, expected) in expected {
+        let config = LlamaConfig {
+            n_layer: 1,
+            n_head: 6,
+            n_kv_head: Some(2),
+            width: 192,
+            d_ff: Some(512),
+            context: 64,
+            init: Some(init),
+            ..LlamaConfig::default()
+        };
+        let model = PlainModel(config).assemble::<Flex>(256.into(), &Default::default());
+        let weights = params::export::<Flex, _>(&model);
+        let names = [
+            "q.weight",
+            "k.weight",
+            "gate.weight",
+            "fc.weight",
+            "proj.weight",
+            "tokens.weight",
+            "unembedding.weight",
+        ];
+        for (name, expected) in names.into_iter().zip(expected) {
+            let mut found = weights
+                .iter()
+                .filter(|(key, _)| key.ends_with(name))
+                .peekable();
+            assert!(found.peek().is_some(), "{name} in {:?}", weights.keys());
+            for (name, weights) in found {
+                let weights: Vec<f64> = weights.iter().collect();
+                let square: f64 = weights.iter().map(|w| w * w).sum();
+                let std = (square / weights.len() as f64).sqrt();
+                let off = (std - expected).abs();
+                assert!(
+                    off <= 0.03 * expected,
+                    "{init:?}, {name}: {std} instead of {expected}"
+                );
+                let most = weights.iter().fold(0.0, |most: f64, w| most.max(w.abs()));
+                let is_matrix = name.starts_with("block.");
+                if init == LlamaInit::Nanochat && is_matrix {
+                    assert!(most <= expected * 3.0_f64.sqrt() + 1e-6, "{name}: {most}");
+                }
+            }
+        }
+    }
 }
 
 #[test]
