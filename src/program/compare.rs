@@ -18,9 +18,9 @@ pub struct CompareArgs {
     /// The run files to compare; they must have the same data and budget [default: the files of compare/ in
     /// `residual-zoo list runs`]
     configs: Vec<PathBuf>,
-    /// Compare connections instead: the GPT-2 of compare/ with each of them, at one learning rate. `--set
-    /// model.n_layer=4` changes all of them; the number must be even, because `Tree` takes layers in pairs. The runs go
-    /// to runs/compare-connections
+    /// Compare connections instead: the GPT-2 of compare/ as it is (`None`) and with each of them, at one learning
+    /// rate. `--set model.n_layer=4` changes all of them; the number must be even, because `Tree` takes layers in
+    /// pairs. The runs go to runs/compare-connections
     #[arg(long, conflicts_with = "configs")]
     connections: bool,
     #[command(flatten)]

@@ -12,7 +12,7 @@ use residual_zoo::report::si;
 use residual_zoo::runs::{Error as RunError, run_dir};
 use residual_zoo_system::counted;
 
-/// Make a run from a model of another project: GPT-2, Llama, Qwen, OLMo 2, Gemma 2, nanoGPT, TokenFormer
+/// Make a run from a model of another project: GPT-2, Llama, Qwen, OLMo 2, Gemma 2, NanoChat, nanoGPT, TokenFormer
 ///
 /// The run is untrained. `generate` reads it, and `train` starts from it.
 #[derive(Args)]

@@ -169,6 +169,10 @@ fn a_stopped_command_keeps_its_finished_runs_beside_the_page() {
         let said = text(&stopped.stderr);
         assert_eq!(stopped.status.code(), stopped_by("-INT"), "{said}");
         assert!(!scratch.path("pages/published.md").exists());
+        // The sweep was stopped too, which is not a divergence.
+        let report = results(&scratch).to_string();
+        assert!(report.contains("the sweep was stopped"), "{report}");
+        assert!(!report.contains("every point of the sweep"), "{report}");
         counts.push(file().unwrap().lines().count() - 4);
         delete_pool(&scratch);
     }

@@ -166,18 +166,14 @@ fn a_comparison_of_other_models_is_replaced_by_force_alone() {
     fails(
         forced.args(["a.ron", "--force"]),
         2,
-        &["runs/compare", "something else"],
+        &["runs/compare", "other content"],
     );
     assert!(run("a").is_dir() && run("mine").is_dir());
     fs::remove_dir_all(run("mine")).unwrap();
     scratch.file("runs/compare/notes.txt", "mine");
     for options in [["a.ron"].as_slice(), &["a.ron", "--force"]] {
         let mut command = outside(&scratch, "compare");
-        fails(
-            command.args(options),
-            2,
-            &["runs/compare", "something else"],
-        );
+        fails(command.args(options), 2, &["runs/compare", "other content"]);
     }
     assert!(run("a").is_dir() && run("notes.txt").exists());
 }
@@ -203,7 +199,7 @@ fn a_comparison_replaces_nothing_that_is_not_its_own() {
     for name in ["comparison.txt", "report.html"] {
         scratch.file(&format!("runs/compare/{name}"), "mine");
         for options in [["a.ron"].as_slice(), &["a.ron", "--force"]] {
-            fails(&mut compare(options), 2, &["something else"]);
+            fails(&mut compare(options), 2, &["other content"]);
         }
         assert_eq!(fs::read_to_string(place.join(name)).unwrap(), "mine");
         fs::remove_file(place.join(name)).unwrap();
@@ -230,7 +226,7 @@ fn a_comparison_replaces_nothing_that_is_not_its_own() {
         ["a.ron", "b.ron"].as_slice(),
         &["a.ron", "b.ron", "--force"],
     ] {
-        fails(&mut compare(options), 2, &["something else"]);
+        fails(&mut compare(options), 2, &["other content"]);
     }
     assert!(place.join("b").is_dir());
     fails(

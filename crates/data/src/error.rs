@@ -351,6 +351,11 @@ pub enum DataError {
     /// tokenized.
     #[error("stopped while the data were prepared; to continue: repeat the command")]
     Stopped,
+    /// The system could not start a thread.
+    #[error(
+        "could not start a thread: {0}; raise the limit of processes (`ulimit -u`), or stop other programs"
+    )]
+    Thread(io::Error),
     /// A downloaded file differs from the expected file.
     #[error(
         "{url} is not the expected file: {problem}; \
@@ -373,8 +378,8 @@ pub enum DataError {
 }
 
 /// The input is at fault for an invalid config, for a file that is missing, empty, too short or invalid, and for a
-/// missing cargo feature. The machine is at fault for failures of the network and the cache, and for a downloaded file
-/// that is not the expected one. The fault of an I/O error depends on its cause: a full disk, for example, is the fault
+/// missing cargo feature. The machine is at fault for failures of the network and the cache, for a thread that cannot
+/// start, and for a downloaded file that is not the expected one. The fault of an I/O error depends on its cause: a full disk, for example, is the fault
 /// of the machine. A stop by the user has a [`Fault`] of its own.
 impl Blame for DataError {
     fn fault(&self) -> Fault {
@@ -413,6 +418,7 @@ impl Blame for DataError {
             | Self::BadCache { .. }
             | Self::Download { .. }
             | Self::Hub { .. }
+            | Self::Thread(_)
             | Self::Checksum { .. } => Fault::Machine,
             Self::Stopped => Fault::Stop,
         }

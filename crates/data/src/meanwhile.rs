@@ -88,7 +88,7 @@ pub(crate) fn meanwhile<T: Send + 'static>(
     let (send, receive) = mpsc::channel();
     let of_thread = state.clone();
     let thread = thread::Builder::new().spawn(move || send.send(work(&of_thread)));
-    thread.map_err(|e| DataError::tokenizer("working", format!("cannot start a thread: {e}")))?;
+    thread.map_err(DataError::Thread)?;
     loop {
         match receive.recv_timeout(OFTEN) {
             Ok(done) => return Ok(Some(done)),

@@ -35,7 +35,8 @@ pub struct SweptRun {
     /// The index of the point with the lowest mean validation loss; `None` if every point diverged, if a point could
     /// not be trained, or if the sweep was stopped.
     pub best: Option<usize>,
-    /// The reason why a point could not be trained, other than divergence. If it is set, there is no best point.
+    /// The reason why a point could not be trained, other than divergence; a stop is such a reason. If it is set, there
+    /// is no best point.
     pub broken: Option<String>,
 }
 
@@ -282,6 +283,9 @@ impl Sweep {
                 whole.seconds.append(&mut outcome.seconds);
                 if whole.stopped {
                     whole.missing = outcome.missing;
+                    for run in tuning.runs.iter_mut().filter(|run| run.best.is_none()) {
+                        run.broken.get_or_insert("the sweep was stopped".into());
+                    }
                     return Ok((tuning, whole));
                 }
                 for candidate in &candidates {

@@ -63,7 +63,7 @@ pub enum Error {
         problem: String,
     },
     /// The directory for a new run already exists and has other content.
-    #[error("{0} already exists and holds something else")]
+    #[error("{0} already exists and has other content")]
     RunExists(PathBuf),
     /// A run would continue with other settings.
     #[error(

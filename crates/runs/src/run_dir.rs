@@ -405,7 +405,7 @@ impl RunDir {
     }
 }
 
-/// Calls `write`, and repeats it up to [`TRIES`] times if the file is missing or its path holds something else. Another
+/// Calls `write`, and repeats it up to [`TRIES`] times if the file is missing or its path has other content. Another
 /// program may have moved the file, or put something at its path, since the last check.
 fn persist<T>(mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     use ErrorKind::{AlreadyExists, DirectoryNotEmpty, IsADirectory, NotADirectory, NotFound};

@@ -146,7 +146,7 @@ fn a_point_that_cannot_be_trained_leaves_no_best() {
     let output = run(&mut sweep(&scratch, &file, &options));
     assert_eq!(output.status.code(), Some(1));
     let error = text(&output.stderr);
-    assert!(error.contains("holds something else"), "{error}");
+    assert!(error.contains("has other content"), "{error}");
     let shown = text(&output.stdout);
     assert!(shown.contains("a point could not be trained"), "{shown}");
     assert!(results(&directory)["tuning"]["runs"][0]["best"].is_null());
