@@ -1,0 +1,3 @@
+//! GPT-2 against the modern decoder, switch by switch.
+
+residual_zoo::experiment!("modern_baseline");

@@ -1,0 +1,3 @@
+//! MUDD with one or four mixtures, static or dynamic.
+
+residual_zoo::experiment!("mudd");

@@ -1,0 +1,3 @@
+//! Norms before branches, behind them, after the sum, and in other places, over two depths.
+
+residual_zoo::experiment!("norm_placement");
