@@ -191,8 +191,9 @@ pub trait ModelConfig:
         Ok(self.constrain(model))
     }
 
-    /// Like [`build`](Self::build), but draws no weights. Use this for a model whose weights are loaded next, because
-    /// weights that are drawn take memory and time.
+    /// Like [`build`](Self::build), but draws no weights and does not call [`constrain`](Self::constrain). Use this for
+    /// a model whose weights are loaded next, because weights that are drawn take memory and time. Clones that are made
+    /// before the weights are loaded would draw their own.
     ///
     /// # Errors
     ///

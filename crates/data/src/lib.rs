@@ -66,7 +66,7 @@ pub use folder::FolderConfig;
 pub use hash::of_parts as hash_of_parts;
 pub use hub::{fetch_model, is_on_hub};
 pub use images::{ImageSet, Images, ImagesConfig};
-pub use meanwhile::unless_stopped;
+pub use meanwhile::{Patience, unless_stopped};
 pub use mixture::{MixedWindows, Mixture};
 pub use progress::{OnProgress, Stage};
 pub use random::derive_seed;

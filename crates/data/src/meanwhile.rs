@@ -15,9 +15,33 @@ use crate::DataError;
 /// The time between two calls of `goes_on` in [`meanwhile`].
 const OFTEN: Duration = Duration::from_millis(50);
 
-/// The time for which [`unless_stopped`] still waits for the work after a stop. A stopped run must read small files to
-/// save itself, even on a busy machine.
+/// The time for which work still goes on after a stop. A stopped run must read small files to save itself, even on a
+/// busy machine.
 const QUICK: Duration = Duration::from_millis(200);
+
+/// Ends work in several parts, such as the reads of a file, soon after the user stops the process.
+#[derive(Debug, Default)]
+pub struct Patience {
+    /// The time at which the stop was noticed.
+    asked: Option<Instant>,
+}
+
+impl Patience {
+    /// Checks whether the work may go on.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`DataError::Stopped`] 200 ms after the first check that noticed a stop by the user.
+    pub fn check(&mut self) -> Result<(), DataError> {
+        if !stop::is_asked() {
+            return Ok(());
+        }
+        match self.asked.get_or_insert_with(Instant::now).elapsed() < QUICK {
+            true => Ok(()),
+            false => Err(DataError::Stopped),
+        }
+    }
+}
 
 /// Messages between the work and its caller.
 #[derive(Debug, Default)]
@@ -51,16 +75,8 @@ impl State {
 pub fn unless_stopped<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, DataError> {
-    let mut asked: Option<Instant> = None;
-    let goes_on = move |_| {
-        if !stop::is_asked() {
-            return Ok(());
-        }
-        match asked.get_or_insert_with(Instant::now).elapsed() < QUICK {
-            true => Ok(()),
-            false => Err(DataError::Stopped),
-        }
-    };
+    let mut patience = Patience::default();
+    let goes_on = move |_| patience.check();
     // A panic of the work becomes a panic of the caller, as without a thread.
     let is_caught = is_caught();
     let work = move |_: &State| match is_caught {

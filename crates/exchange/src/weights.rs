@@ -103,22 +103,21 @@ impl Format {
                 missing.push(name);
                 continue;
             };
-            let before = tensor.shape.to_vec();
+            let mut needed = expected;
+            if transposed {
+                needed.reverse();
+            }
+            if *tensor.shape != *needed {
+                let found = tensor.shape.to_vec();
+                odd.push(format!("{name} has {found:?} instead of {needed:?}"));
+                continue;
+            }
             let tensor = in_f32(tensor);
             let tensor = match transposed {
                 true => transpose(tensor),
                 false => Some(tensor),
             };
-            match tensor.filter(|tensor| *tensor.shape == *expected) {
-                Some(tensor) => drop(found.insert(ours, tensor)),
-                None => {
-                    let mut expected = expected;
-                    if transposed {
-                        expected.reverse();
-                    }
-                    odd.push(format!("{name} has {before:?} instead of {expected:?}"));
-                }
-            }
+            found.extend(tensor.map(|tensor| (ours, tensor)));
         }
         if !(missing.is_empty() && theirs.is_empty() && odd.is_empty()) {
             return Err(Error::Tensors {
@@ -261,7 +260,7 @@ pub fn transpose(tensor: TensorData) -> Option<TensorData> {
 pub fn read_safetensors(files: &[PathBuf], is_buffer: fn(&str) -> bool) -> Result<Tensors, Error> {
     merged(files.iter().map(|file| {
         let open = TensorFile::open(file)?;
-        let tensors = open.tensors(|name| !is_buffer(name));
+        let tensors = open.tensors(|name, _| !is_buffer(name));
         let tensors = tensors.map(|read| read.map(|(name, tensor)| (name, in_f32(tensor))));
         Ok((file, tensors.collect::<Result<_, RunError>>()?))
     }))

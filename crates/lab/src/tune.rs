@@ -283,8 +283,15 @@ impl Sweep {
                 whole.seconds.append(&mut outcome.seconds);
                 if whole.stopped {
                     whole.missing = outcome.missing;
-                    for run in tuning.runs.iter_mut().filter(|run| run.best.is_none()) {
-                        run.broken.get_or_insert("the sweep was stopped".into());
+                    // A run whose points have all diverged has no candidate left.
+                    let left = |i: usize, run: &SweptRun| {
+                        candidates.iter().any(|candidate| candidate.at.0 == i)
+                            || run.tried.iter().all(|tried| tried.share == 0.0)
+                    };
+                    for (i, run) in tuning.runs.iter_mut().enumerate() {
+                        if run.best.is_none() && left(i, run) {
+                            run.broken.get_or_insert("the sweep was stopped".into());
+                        }
                     }
                     return Ok((tuning, whole));
                 }

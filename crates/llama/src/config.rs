@@ -375,6 +375,12 @@ impl Architecture for LlamaConfig {
             }
             check::size("canon.kernel", canon.kernel)?;
         }
+        let large = matches!(self.init(), LlamaInit::Nanochat | LlamaInit::Nanochat2025);
+        if self.tied && large {
+            let problem =
+                "has a token table that is too large for an unembedding; set `tied` to false";
+            return Err(ConfigError::new("init", problem));
+        }
         self.init().validate()
     }
 

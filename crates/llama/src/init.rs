@@ -14,10 +14,10 @@ pub enum LlamaInit {
     Fixed(f64),
     /// nanochat in 2026. Projections to the stream are 0. W_q, W_k, W_v and gates of attention are uniform between
     /// ±√(3 / D), and maps into the feed-forward network between 0.4 of these bounds. The token table is from
-    /// N(0, 0.8²), and the unembedding from N(0, 0.001²).
+    /// N(0, 0.8²), and the unembedding from N(0, 0.001²). Needs `tied: false`.
     Nanochat,
     /// nanochat in 2025. Projections to the stream and the unembedding are 0. Matrices `[d_in, d_out]` are from
-    /// N(0, s²), s = min(1, √(d_out / d_in)) / √d_in, and the token table is from N(0, 1).
+    /// N(0, s²), s = min(1, √(d_out / d_in)) / √d_in, and the token table is from N(0, 1). Needs `tied: false`.
     Nanochat2025,
     /// Huginn (Geiping et al., 2025), without its cut at 3 standard deviations. All weights and tables are from
     /// N(0, 2 / (5 D)). The projections to the stream and W_fc, but not the gate, are then divided by √(2 l). The number

@@ -282,6 +282,12 @@ fn invalid_fields_are_named() {
         ..small()
     };
     refuses(cap, "`logit_cap` is 0.0; it must be above 0");
+    let tied = LlamaConfig {
+        init: Some(LlamaInit::Nanochat),
+        tied: true,
+        ..small()
+    };
+    refuses(tied, "`init` has a token table that is too large");
     for init in [LlamaInit::Fixed(-1.0), LlamaInit::Huginn(0.0)] {
         let init = LlamaConfig {
             init: Some(init),

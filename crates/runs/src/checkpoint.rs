@@ -437,12 +437,11 @@ pub fn prune(run: &Path, keep: usize, saved: &Path, best: Option<&Path>) -> Vec<
 ///
 /// Returns an error if the file is missing or damaged.
 pub fn read_scalars(directory: &Path) -> Result<BTreeMap<String, f64>, Error> {
-    let (tensors, _) = read_tensors(&directory.join(MODEL))?;
-    let scalars = tensors
-        .into_iter()
-        .filter(|(_, data)| data.num_elements() == 1);
+    let file = TensorFile::open(&directory.join(MODEL))?;
+    let scalars = file.tensors(|_, shape| shape.iter().product::<usize>() == 1);
     let value = |(name, data): (String, TensorData)| Some((name, data.iter::<f64>().next()?));
-    Ok(scalars.filter_map(value).collect())
+    let scalars = scalars.filter_map(|read| read.map(value).transpose());
+    scalars.collect()
 }
 
 /// Loads the weights of a checkpoint into `model`.
