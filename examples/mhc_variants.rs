@@ -1,3 +1,3 @@
-//! mHC, mHC-lite, KromHC and iHC, from each of three published starts.
+//! mHC, mHC-lite, KromHC and iHC, from three starts.
 
 residual_zoo::experiment!("mhc_variants");

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 
-use crate::{Matrices, unit};
+use crate::{Matrices, materialise, unit};
 
 /// The purpose of a parameter. Weight decay applies only to [`Role::Weight`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,7 +203,7 @@ pub fn import_some<B: Backend, M: Module<B>>(
     model: M,
     tensors: BTreeMap<String, TensorData>,
 ) -> Result<M, ImportError> {
-    list::<B, M>(&model);
+    materialise(&model);
     check_shapes(&shapes::<B, M>(&model), &tensors)?;
     replace(model, tensors)
 }

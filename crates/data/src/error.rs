@@ -379,8 +379,8 @@ pub enum DataError {
 
 /// The input is at fault for an invalid config, for a file that is missing, empty, too short or invalid, and for a
 /// missing cargo feature. The machine is at fault for failures of the network and the cache, for a thread that cannot
-/// start, and for a downloaded file that is not the expected one. The fault of an I/O error depends on its cause: a full disk, for example, is the fault
-/// of the machine. A stop by the user has a [`Fault`] of its own.
+/// start, and for a downloaded file that is not the expected one. The fault of an I/O error depends on its cause: a full
+/// disk, for example, is the fault of the machine. A stop by the user has a [`Fault`] of its own.
 impl Blame for DataError {
     fn fault(&self) -> Fault {
         match self {

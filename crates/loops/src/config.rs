@@ -157,7 +157,8 @@ impl LoopsConfig {
     /// ```
     ///
     /// The prelude and the coda have two layers each, λ has a mean of 32, and the last 8 loops get a gradient. The
-    /// model has 8 layers and `norm_places: Sandwich`. The norm after the loops is used again before the unembedding.
+    /// model has 8 layers, `norm_places: Sandwich` and `init: Huginn(132)`. The norm after the loops is used again before
+    /// the unembedding.
     /// The variance of the random state is the variance of Huginn's weights, 2/(5 D), times D, because
     /// `scaled_embedding` multiplies x_0 by √D.
     pub fn huginn() -> Self {

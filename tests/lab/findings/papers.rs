@@ -388,8 +388,8 @@ pub const PAPERS: [Paper; 6] = [
              (less than 1 to 1.05). In the paper, value residuals save 20.3 % of the tokens, which is 1.25 times.\n  \
              The abstract does not say to which variant this figure belongs.",
             "On the seeds of `hyper_depth`, value embeddings end 0.034 ± 0.010 below the transformer. Learned\n  \
-             scalars end 0.016 ± 0.015 below it, and gated values 0.012 ± 0.013: undecided. Gated values end\n  \
-             0.005 ± 0.007 above learned scalars, which their paper reports the other way round.",
+             scalars end 0.016 ± 0.015 below it, and gated values 0.012 ± 0.013: both undecided. Gated values end\n  \
+             0.005 ± 0.007 above learned scalars (undecided); in their paper, they end below.",
             "Values that all layers share, with 7 % fewer parameters, end 0.005 ± 0.015 below the transformer. So\n  \
              eight seeds do not show a penalty of sharing, and do not rule out one of 0.01.",
             "The shares of tokens and FLOPs at which value residuals and attention residuals reach a loss are\n  \
