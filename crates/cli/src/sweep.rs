@@ -36,6 +36,10 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "3",
           value_parser = crate::number(1, 16))]
     halving: Option<u32>,
+    /// While the best value of a run is at an end of a logarithmic range, try the next value beyond this end, up to N
+    /// times [default: as in the file, or never]
+    #[arg(long, value_name = "N", value_parser = crate::number(0, 16))]
+    widen: Option<u32>,
     /// Set a field of every run, such as train.steps=100; repeat it for several. `residual-zoo describe CONFIG` shows
     /// the fields of a run
     #[arg(long, value_name = "PATH=VALUE")]
@@ -163,6 +167,7 @@ impl SweepArgs {
             (OVER, "--over", !self.over.is_empty()),
             ("sweep.seeds", "--seeds", self.seeds.is_some()),
             ("sweep.halving", "--halving", self.halving.is_some()),
+            ("sweep.widen", "--widen", self.widen.is_some()),
         ] {
             if is_given {
                 error.field = error.field.replacen(field, option, 1);
@@ -179,6 +184,7 @@ impl SweepArgs {
             over: Vec::new(),
             seeds: vec![1],
             halving: None,
+            widen: 0,
             tuned: false,
         });
         if sweep.over.is_empty() && self.over.is_empty() {
@@ -202,6 +208,9 @@ impl SweepArgs {
                 rungs: rungs as usize,
                 ..Halving::default()
             });
+        }
+        if let Some(values) = self.widen {
+            sweep.widen = values as usize;
         }
         Ok(sweep)
     }

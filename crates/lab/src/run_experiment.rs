@@ -195,8 +195,11 @@ impl<C: ModelConfig> Experiment<C> {
     ) -> Result<(), Error> {
         options.backend.check_device(options.gpu)?;
         let tasks = tasks::read(self.tasks.iter())?;
-        let points = self.sweep.iter().map(|sweep| sweep.runs(planned));
-        let points = points.collect::<Result<Vec<_>, _>>()?.concat();
+        let points = self.sweep.iter().map(|sweep| {
+            let points = sweep.runs(planned)?;
+            Ok([points, sweep.possible_runs(planned)].concat())
+        });
+        let points = points.collect::<Result<Vec<_>, Error>>()?.concat();
         let is_tuned = self.sweep.as_ref().is_some_and(|sweep| sweep.tuned);
         let of_seeds = if is_tuned { &points } else { planned };
         let of_sweep = self

@@ -30,6 +30,12 @@ pub struct Sweep {
     /// The rule by which the worst points are given up early. `None` trains every point to the end.
     #[serde(default)]
     pub halving: Option<Halving>,
+    /// The number of values by which each end of a logarithmic range may move outwards. As long as the best value of a
+    /// run is at an end, the run is also trained with the next value beyond this end, at the same ratio. Every run has
+    /// the same rule, so a range that is too narrow for one run costs the other runs nothing. A value that a run does
+    /// not accept, such as a share above 1, ends the range.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub widen: usize,
     /// Whether each run is then trained at its best point, for the seeds of the experiment. Claims, charts and tables
     /// are about these runs. The seeds of the sweep must differ from the experiment's seeds.
     #[serde(default)]
@@ -38,6 +44,10 @@ pub struct Sweep {
 
 fn one_seed() -> Vec<u64> {
     vec![1]
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// A field and the values that are tried.
@@ -158,6 +168,8 @@ pub const OVER: &str = "sweep.over";
 
 /// Maximum number of rungs of successive halving.
 const MOST_RUNGS: usize = 16;
+/// Maximum number of values by which an end of a range moves.
+const MOST_WIDER: usize = 16;
 /// Maximum number of points of a sweep.
 const MOST_POINTS: usize = 10_000;
 /// The seed of the draws, the same for every sweep.
@@ -212,6 +224,7 @@ impl Sweep {
                 return Err(ConfigError::new("sweep.halving.keep", problem));
             }
         }
+        self.check_widen()?;
         let points = self.count();
         if points > MOST_POINTS {
             let problem = format!("gives {points} points; at most {MOST_POINTS} are possible");
@@ -227,6 +240,73 @@ impl Sweep {
                 Err(ConfigError::new(OVER, problem))
             }
         }
+    }
+
+    fn check_widen(&self) -> Result<(), ConfigError> {
+        let error = |problem: String| Err(ConfigError::new("sweep.widen", problem));
+        let has_log = self.over.iter().any(|swept| swept.log_range().is_some());
+        match self.widen {
+            0 => Ok(()),
+            widen if widen > MOST_WIDER => {
+                error(format!("is {widen}; it must be at most {MOST_WIDER}"))
+            }
+            _ if self.halving.is_some() => error(
+                "is given, and so is halving, which gives up points at the ends early; leave one out".into(),
+            ),
+            _ if !has_log => {
+                error("is given, but no field has a logarithmic range; give one, or leave this out".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the points to try next for a run that has tried the points `tried`: its grid with one more value for
+    /// each field whose best value is at an end. Returns nothing if the best point `best` is at no end that may move.
+    pub(crate) fn wider(&self, tried: &[&[Value]], best: &[Value]) -> Vec<Point> {
+        let mut points: Vec<Vec<Value>> = tried.iter().map(|values| values.to_vec()).collect();
+        for (field, swept) in self.over.iter().enumerate() {
+            let Some(next) = swept.beyond(
+                tried.iter().map(|values| &values[field]),
+                &best[field],
+                self.widen,
+            ) else {
+                continue;
+            };
+            let at_end = points.iter().filter(|values| values[field] == best[field]);
+            let mut moved: Vec<Vec<Value>> = at_end.cloned().collect();
+            for values in &mut moved {
+                values[field] = Value::Number(next);
+            }
+            points.append(&mut moved);
+        }
+        points.into_iter().skip(tried.len()).map(Point).collect()
+    }
+
+    /// Returns the points that a sweep tries only if it widens a range, from all ends.
+    pub(crate) fn possible(&self) -> Vec<Point> {
+        let mut points: Vec<Vec<Value>> = self.points().into_iter().map(|point| point.0).collect();
+        let count = points.len();
+        for (field, swept) in self.over.iter().enumerate() {
+            let Some(range) = swept.log_range().filter(|_| self.widen > 0) else {
+                continue;
+            };
+            let first: Vec<Vec<Value>> = {
+                let start = Value::Number(range.from);
+                points
+                    .iter()
+                    .filter(|values| values[field] == start)
+                    .cloned()
+                    .collect()
+            };
+            for value in range.beyond(self.widen) {
+                let mut moved = first.clone();
+                for values in &mut moved {
+                    values[field] = Value::Number(value);
+                }
+                points.append(&mut moved);
+            }
+        }
+        points.into_iter().skip(count).map(Point).collect()
     }
 
     /// Whether the assignment `PATH=VALUE` sets a swept field, a part of it, or a field that contains it.
@@ -301,7 +381,17 @@ impl Sweep {
     pub fn summary(&self) -> String {
         let over: Vec<String> = self.over.iter().map(Swept::describe).collect();
         let seeds: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
-        format!("{}; seeds {}", over.join("; "), seeds.join(", "))
+        let widened = self
+            .widened()
+            .map_or(String::new(), |note| format!("; {note}"));
+        format!("{}{widened}; seeds {}", over.join("; "), seeds.join(", "))
+    }
+
+    /// Describes by how much ranges may be widened, if they may.
+    pub(crate) fn widened(&self) -> Option<String> {
+        let more = counted(self.widen, "more value");
+        (self.widen > 0)
+            .then(|| format!("up to {more} beyond the end at which the best value of a run is"))
     }
 
     /// Names a point as in tables: `learning rate 0.003, batch 8`.
@@ -341,26 +431,54 @@ impl Swept {
         }
     }
 
-    /// Names the end of the range, `lower` or `upper`, at which `value` lies. For random draws, an end is the first or
-    /// last tenth of the range.
-    pub(crate) fn edge(&self, value: f64) -> Option<&'static str> {
+    /// Names the end of the range, `lower` or `upper`, at which `value` lies, if the values `tried` were tried. For
+    /// random draws, an end is the first or last tenth of the range.
+    pub(crate) fn edge<'a>(
+        &self,
+        tried: impl IntoIterator<Item = &'a Value>,
+        value: f64,
+    ) -> Option<&'static str> {
         let (low, high) = match &self.values {
-            Values::Grid(values) => {
-                let numbers = values.iter().filter_map(|value| match value {
+            Values::LogUniform(range) => (range.log(0.1), range.log(0.9)),
+            Values::Grid(_) | Values::Linear(_) | Values::Log(_) => {
+                let numbers = tried.into_iter().filter_map(|value| match value {
                     Value::Number(number) => Some(*number),
                     Value::Ron(_) => None,
                 });
                 let ends = |(low, high): (f64, f64), x: f64| (low.min(x), high.max(x));
                 numbers.fold((f64::INFINITY, f64::NEG_INFINITY), ends)
             }
-            Values::Linear(range) | Values::Log(range) => (range.from, range.to),
-            Values::LogUniform(range) => (range.log(0.1), range.log(0.9)),
         };
         match (value <= low, value >= high) {
             _ if low >= high => None,
             (true, _) => Some("lower"),
             (_, true) => Some("upper"),
             _ => None,
+        }
+    }
+
+    fn log_range(&self) -> Option<&Range> {
+        match &self.values {
+            Values::Log(range) => Some(range),
+            Values::Grid(_) | Values::Linear(_) | Values::LogUniform(_) => None,
+        }
+    }
+
+    /// Returns the next value beyond the end of a logarithmic range at which `best` lies, if the values `tried` were
+    /// tried and this end may move that far.
+    fn beyond<'a>(
+        &self,
+        tried: impl Iterator<Item = &'a Value> + Clone,
+        best: &Value,
+        widen: usize,
+    ) -> Option<f64> {
+        let (Some(range), Value::Number(best)) = (self.log_range(), best) else {
+            return None;
+        };
+        let more = range.beyond(widen).into_iter();
+        match self.edge(tried, *best)? {
+            "lower" => more.filter(|value| value < best).reduce(f64::max),
+            _ => more.filter(|value| value > best).reduce(f64::min),
         }
     }
 
@@ -482,6 +600,26 @@ impl Range {
             true => self.from * ratio.powf(share),
             false => (self.from.ln() * (1.0 - share) + self.to.ln() * share).exp(),
         }
+    }
+
+    /// Returns `count` values below and `count` values above a logarithmic range, at the ratio of its values. The values
+    /// are rounded to three digits, or to more if needed to keep them apart.
+    fn beyond(&self, count: usize) -> Vec<f64> {
+        let share = 1.0 / (self.count - 1) as f64;
+        let below = (1..=count).map(|i| -(i as f64) * share);
+        let above = (1..=count).map(|i| 1.0 + i as f64 * share);
+        let shares: Vec<f64> = below.chain(above).collect();
+        let gap = (self.to.ln() - self.from.ln()) * share;
+        let rounded = |share: &f64| {
+            let exact = self.log(*share);
+            let is_near = |value: &f64| 20.0 * (value.ln() - exact.ln()).abs() <= gap;
+            let mut values = (3..ALL_DIGITS).map(|digits| round(exact, digits));
+            values.find(is_near).unwrap_or(exact)
+        };
+        let values = shares.iter().map(rounded);
+        values
+            .filter(|value| value.is_finite() && *value > 0.0)
+            .collect()
     }
 
     /// Returns the value at a share of the range on a linear scale.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use residual_zoo_drive::training_flops;
 
-use crate::corpora::open_corpora;
+use crate::corpora::{check_data, open_corpora};
 use crate::finished::Goal;
 use crate::stats::Estimate;
 use crate::sweep::{OVER, Point, Sweep, Value, until};
@@ -30,7 +30,7 @@ pub struct Tuning {
 pub struct SweptRun {
     /// The name.
     pub run: String,
-    /// Every point, in the order of the sweep.
+    /// Every point, in the order of the sweep; then the points beyond the ends of ranges.
     pub tried: Vec<TriedPoint>,
     /// The index of the point with the lowest mean validation loss; `None` if every point diverged, if a point could
     /// not be trained, or if the sweep was stopped.
@@ -96,11 +96,12 @@ impl Tuning {
         let mut warnings = Vec::new();
         for run in &self.runs {
             let values = run.best().into_iter().flat_map(|best| &best.values);
-            for (swept, value) in self.sweep.over.iter().zip(values) {
+            for (field, (swept, value)) in self.sweep.over.iter().zip(values).enumerate() {
                 let Value::Number(value) = value else {
                     continue;
                 };
-                if let Some(edge) = swept.edge(*value) {
+                let tried = run.tried.iter().map(|tried| &tried.values[field]);
+                if let Some(edge) = swept.edge(tried, *value) {
                     warnings.push(format!(
                         "{}: the best {}, {value}, is at the {edge} end of its range; extend the range, if the field allows it",
                         run.run,
@@ -245,9 +246,9 @@ impl Sweep {
         let runs = candidates.iter().map(|candidate| candidate.planned.clone());
         let runs: Vec<PlannedRun<C>> = runs.collect();
         let corpora = open_corpora(&runs, options)?;
-        // A map by run and point, because later rungs have fewer candidates.
-        let at = candidates.iter().map(|candidate| candidate.at);
-        let corpora: BTreeMap<(usize, usize), &Corpus> =
+        // A map by run, because later rungs have fewer candidates. All points of a run have the same data.
+        let at = candidates.iter().map(|candidate| candidate.at.0);
+        let corpora: BTreeMap<usize, &Corpus> =
             at.zip(corpora.iter().map(|corpus| &**corpus)).collect();
         let data: Vec<&Corpus> = corpora.values().copied().collect();
         let mut whole = Outcome {
@@ -258,7 +259,12 @@ impl Sweep {
             options.backend.check_device(options.gpu)?;
             // Also deletes the runs that start from the weights of these runs.
             let pool = Pool::open(options);
-            pool.forget(&pool.runs(&runs, &self.seeds, &data))?;
+            let wider = self.settable(planned, &self.possible());
+            let data_of_wider: Vec<&Corpus> = wider.iter().map(|it| corpora[&it.at.0]).collect();
+            let wider: Vec<_> = wider.into_iter().map(|it| it.planned).collect();
+            let mut places = pool.runs(&runs, &self.seeds, &data);
+            places.extend(pool.runs(&wider, &self.seeds, &data_of_wider));
+            pool.forget(&places)?;
         }
         let mut tuning = self.untrained(planned, &points);
         let options = &Options {
@@ -270,51 +276,55 @@ impl Sweep {
             let of_generation = |candidate: &Candidate<C>| generation.contains(&candidate.at.0);
             let of_generation = candidates.iter().filter(|it| of_generation(it));
             let mut candidates: Vec<Candidate<C>> = of_generation.cloned().collect();
-            for (rung, share) in rungs.iter().enumerate() {
-                // A run that starts from an earlier run starts from the best point of that run.
-                let parents = tuning.bests_of(planned)?;
-                let turns: Vec<&Candidate<C>> = parents.iter().chain(&candidates).collect();
-                let runs: Vec<_> = turns.iter().map(|turn| turn.planned.clone()).collect();
-                let data: Vec<&Corpus> = turns.iter().map(|turn| corpora[&turn.at]).collect();
-                let mut outcome =
-                    train_runs(&runs, &self.seeds, &data, Goal::Point(*share), options);
-                whole.finished.extend(std::mem::take(&mut outcome.finished));
-                whole.stopped |= outcome.stopped;
-                whole.seconds.append(&mut outcome.seconds);
-                if whole.stopped {
-                    whole.missing = outcome.missing;
-                    // A run whose points have all diverged has no candidate left.
-                    let left = |i: usize, run: &SweptRun| {
-                        candidates.iter().any(|candidate| candidate.at.0 == i)
-                            || run.tried.iter().all(|tried| tried.share == 0.0)
-                    };
-                    for (i, run) in tuning.runs.iter_mut().enumerate() {
-                        if run.best.is_none() && left(i, run) {
-                            run.broken.get_or_insert("the sweep was stopped".into());
+            while !candidates.is_empty() {
+                for (rung, share) in rungs.iter().enumerate() {
+                    // A run that starts from an earlier run starts from the best point of that run.
+                    let parents = tuning.bests_of(planned)?;
+                    let turns: Vec<&Candidate<C>> = parents.iter().chain(&candidates).collect();
+                    let runs: Vec<_> = turns.iter().map(|turn| turn.planned.clone()).collect();
+                    let data: Vec<&Corpus> = turns.iter().map(|turn| corpora[&turn.at.0]).collect();
+                    let mut outcome =
+                        train_runs(&runs, &self.seeds, &data, Goal::Point(*share), options);
+                    whole.finished.extend(std::mem::take(&mut outcome.finished));
+                    whole.stopped |= outcome.stopped;
+                    whole.seconds.append(&mut outcome.seconds);
+                    if whole.stopped {
+                        whole.missing = outcome.missing;
+                        // A run whose points have all diverged has no candidate left.
+                        let left = |i: usize, run: &SweptRun| {
+                            candidates.iter().any(|candidate| candidate.at.0 == i)
+                                || run.tried.iter().all(|tried| tried.share == 0.0)
+                        };
+                        for (i, run) in tuning.runs.iter_mut().enumerate() {
+                            if run.best.is_none() && left(i, run) {
+                                run.broken.get_or_insert("the sweep was stopped".into());
+                            }
                         }
+                        return Ok((tuning, whole));
                     }
-                    return Ok((tuning, whole));
+                    for candidate in &candidates {
+                        tuning.record(candidate, *share, &outcome);
+                    }
+                    // The observation of a later rung replaces the observation of an earlier one.
+                    for mut found in outcome.observations {
+                        found.rows = Vec::new();
+                        let is_same = |other: &Observation| {
+                            (&other.run, other.seed) == (&found.run, found.seed)
+                        };
+                        whole.observations.retain(|other| !is_same(other));
+                        whole.observations.push(found);
+                    }
+                    let broken = outcome.missing.into_iter();
+                    whole
+                        .missing
+                        .extend(broken.filter(|missing| !missing.diverged));
+                    if rung + 1 < rungs.len() {
+                        candidates = self.survivors(candidates, &tuning);
+                    }
                 }
-                for candidate in &candidates {
-                    tuning.record(candidate, *share, &outcome);
-                }
-                // The observation of a later rung replaces the observation of an earlier one.
-                for mut found in outcome.observations {
-                    found.rows = Vec::new();
-                    let is_same =
-                        |other: &Observation| (&other.run, other.seed) == (&found.run, found.seed);
-                    whole.observations.retain(|other| !is_same(other));
-                    whole.observations.push(found);
-                }
-                let broken = outcome.missing.into_iter();
-                whole
-                    .missing
-                    .extend(broken.filter(|missing| !missing.diverged));
-                if rung + 1 < rungs.len() {
-                    candidates = self.survivors(candidates, &tuning);
-                }
+                tuning.choose();
+                candidates = self.widen(planned, &generation, &corpora, &mut tuning);
             }
-            tuning.choose();
         }
         Ok((tuning, whole))
     }
@@ -366,6 +376,63 @@ impl Sweep {
         Ok(candidates.map(|candidate| candidate.planned).collect())
     }
 
+    /// Returns every run at every point that it may reach by wider ranges.
+    pub(crate) fn possible_runs<C: ModelConfig>(
+        &self,
+        planned: &[PlannedRun<C>],
+    ) -> Vec<PlannedRun<C>> {
+        let wider = self.settable(planned, &self.possible()).into_iter();
+        wider.map(|candidate| candidate.planned).collect()
+    }
+
+    /// Returns every run at each of `points` that its config accepts.
+    fn settable<C: ModelConfig>(
+        &self,
+        planned: &[PlannedRun<C>],
+        points: &[Point],
+    ) -> Vec<Candidate<C>> {
+        let mut settable = Vec::new();
+        for (i, run) in planned.iter().enumerate() {
+            for (j, point) in points.iter().enumerate() {
+                settable.extend(self.candidate(run, (i, j), point).ok());
+            }
+        }
+        settable
+    }
+
+    /// Adds the points beyond the ends of ranges to the runs of a generation whose best point is at an end. Returns
+    /// these runs at these points.
+    fn widen<C: ModelConfig>(
+        &self,
+        planned: &[PlannedRun<C>],
+        generation: &[usize],
+        corpora: &BTreeMap<usize, &Corpus>,
+        tuning: &mut Tuning,
+    ) -> Vec<Candidate<C>> {
+        let mut candidates = Vec::new();
+        for i in generation.iter().copied() {
+            let run = &mut tuning.runs[i];
+            let Some(best) = run.best().map(|best| best.values.clone()) else {
+                continue;
+            };
+            let tried: Vec<&[Value]> = run.tried.iter().map(|tried| &*tried.values).collect();
+            for point in self.wider(&tried, &best) {
+                let at = (i, run.tried.len());
+                let is_fit = |candidate: &Candidate<C>| {
+                    let PlannedRun { name, config, .. } = &candidate.planned;
+                    let config = config.as_ref();
+                    config.is_none_or(|config| check_data(name, config, corpora[&i]).is_ok())
+                };
+                if let Some(candidate) = self.candidate(&planned[i], at, &point).ok().filter(is_fit)
+                {
+                    run.tried.push(self.untried(&point));
+                    candidates.push(candidate);
+                }
+            }
+        }
+        candidates
+    }
+
     /// Returns every run at every point.
     fn candidates<C: ModelConfig>(
         &self,
@@ -375,22 +442,26 @@ impl Sweep {
         let mut candidates = Vec::new();
         for (i, run) in planned.iter().enumerate() {
             for (j, point) in points.iter().enumerate() {
-                let planned = run.clone().set(&self.set(point), OVER);
-                let mut planned = planned?;
-                planned.name = format!("{}, {}", run.name, self.describe(point));
-                planned.seeds = None;
-                candidates.push(Candidate {
-                    at: (i, j),
-                    planned,
-                });
+                candidates.push(self.candidate(run, (i, j), point)?);
             }
         }
         Ok(candidates)
     }
 
-    /// Returns all points of all runs, before training.
-    fn untrained<C>(&self, planned: &[PlannedRun<C>], points: &[Point]) -> Tuning {
-        let untried = |point: &Point| TriedPoint {
+    fn candidate<C: ModelConfig>(
+        &self,
+        run: &PlannedRun<C>,
+        at: (usize, usize),
+        point: &Point,
+    ) -> Result<Candidate<C>, Error> {
+        let mut planned = run.clone().set(&self.set(point), OVER)?;
+        planned.name = format!("{}, {}", run.name, self.describe(point));
+        planned.seeds = None;
+        Ok(Candidate { at, planned })
+    }
+
+    fn untried(&self, point: &Point) -> TriedPoint {
+        TriedPoint {
             values: point.0.clone(),
             set: self.set(point),
             share: 0.0,
@@ -398,10 +469,14 @@ impl Sweep {
             directories: Vec::new(),
             losses: Vec::new(),
             failed: Some("not trained".into()),
-        };
+        }
+    }
+
+    /// Returns all points of all runs, before training.
+    fn untrained<C>(&self, planned: &[PlannedRun<C>], points: &[Point]) -> Tuning {
         let run = |planned: &PlannedRun<C>| SweptRun {
             run: planned.name.clone(),
-            tried: points.iter().map(untried).collect(),
+            tried: points.iter().map(|point| self.untried(point)).collect(),
             best: None,
             broken: None,
         };
@@ -436,12 +511,12 @@ impl Sweep {
 /// Returns the sum of the training FLOPs of all runs, each at its first point.
 fn work_of_first_points<C: ModelConfig>(
     candidates: &[Candidate<C>],
-    corpora: &BTreeMap<(usize, usize), &Corpus>,
+    corpora: &BTreeMap<usize, &Corpus>,
 ) -> f64 {
     let first = candidates.iter().filter(|candidate| candidate.at.1 == 0);
     let work = |first: &Candidate<C>| {
         let config = first.planned.config.as_ref()?;
-        Some(training_flops(config, corpora[&first.at]))
+        Some(training_flops(config, corpora[&first.at.0]))
     };
     first.filter_map(work).sum()
 }

@@ -69,6 +69,9 @@ impl Tuning {
             note += "Points were given up because of their loss in the middle of the learning-rate schedule, which \
                      favours points whose loss falls early. ";
         }
+        if let Some(widened) = self.sweep.widened() {
+            note += &format!("Ranges have {widened}. ");
+        }
         if self.sweep.tuned {
             note += "Each run was then trained at its best point for the seeds of the experiment. ";
         }

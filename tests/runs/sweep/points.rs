@@ -29,6 +29,89 @@ fn halving_gives_up_the_worse_points_and_ends_where_the_whole_sweep_does() {
 }
 
 #[test]
+fn a_range_is_widened_until_its_best_value_is_inside() {
+    let scratch = Scratch::new();
+    let file = small(&scratch);
+    let directory = scratch
+        .path("out")
+        .join(format!("{}-sweep", name(&scratch)));
+    // The loss falls with the learning rate up to about 0.1.
+    let options = ["--over", "train.learning_rate=1e-3..2e-3:log:2", "--widen"];
+    let with = |widen: &'static str| [&options[..], &[widen]].concat();
+    let edge = "is at the upper end of its range";
+    let once = ok(&mut sweep(&scratch, &file, &with("1")));
+    let points = tried(&results(&directory), 0);
+    assert!(once.contains(edge) && points.len() == 3, "{once}");
+    let fully = ok(&mut sweep(&scratch, &file, &with("16")));
+    let points = tried(&results(&directory), 0);
+    let rates: Vec<f64> = points
+        .keys()
+        .map(|set| {
+            set.trim_matches(|c: char| !c.is_ascii_digit())
+                .parse()
+                .unwrap()
+        })
+        .collect();
+    let loss = |rate: f64| {
+        let at = rates.iter().position(|it| *it == rate).unwrap();
+        points.values().nth(at).unwrap().0
+    };
+    let highest = rates.iter().copied().fold(0.0, f64::max);
+    let best = rates
+        .iter()
+        .copied()
+        .min_by(|a, b| loss(*a).total_cmp(&loss(*b)))
+        .unwrap();
+    // Exactly one value beyond the best one was tried.
+    assert!((highest / best - 2.0).abs() < 0.01, "{rates:?}");
+    assert!(best > 4e-3 && !fully.contains(edge), "{fully}");
+    let note = "up to 16 more values beyond the end";
+    let line = fully.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(line.contains(note), "{fully}");
+    // A grid of all these values has the same losses.
+    let mut all = rates.clone();
+    all.sort_by(f64::total_cmp);
+    let all: Vec<String> = all.iter().map(f64::to_string).collect();
+    let over = format!("train.learning_rate={}", all.join(","));
+    ok(&mut sweep(&scratch, &file, &["--over", &over, "--force"]));
+    assert_eq!(tried(&results(&directory), 0), points);
+    // `--force` trains the points beyond the range again, too.
+    let shown = ok(&mut sweep(
+        &scratch,
+        &file,
+        &[&with("16")[..], &["--force"]].concat(),
+    ));
+    assert_eq!(shown.matches("trained in").count(), points.len(), "{shown}");
+    assert_eq!(tried(&results(&directory), 0), points);
+}
+
+#[test]
+fn a_value_that_a_run_does_not_accept_ends_its_range() {
+    let scratch = Scratch::new();
+    let file = small(&scratch);
+    let directory = scratch
+        .path("out")
+        .join(format!("{}-sweep", name(&scratch)));
+    // Longer sequences train more positions, and a sequence has at most the 8 tokens of the context.
+    let range = ["--over", "train.time=2..4:log:2", "--widen", "16"];
+    let steps = [
+        "--set",
+        "train.steps=40",
+        "--set",
+        "train.learning_rate=1e-2",
+    ];
+    let shown = ok(&mut sweep(&scratch, &file, &[&range[..], &steps].concat()));
+    let points = tried(&results(&directory), 0);
+    let times: Vec<&str> = points.keys().map(String::as_str).collect();
+    let expected = [2, 4, 8].map(|time| format!("[\"train.time={time}\"]"));
+    assert_eq!(times, expected);
+    assert!(
+        shown.contains("is at the upper end of its range"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn halving_with_fewer_rungs_is_noted() {
     let scratch = Scratch::new();
     let file = small(&scratch);

@@ -5,6 +5,7 @@ fn sweep(over: &[&str]) -> Sweep {
         over: over.iter().map(|text| text.parse().unwrap()).collect(),
         seeds: vec![1],
         halving: None,
+        widen: 0,
         tuned: false,
     }
 }
@@ -202,7 +203,11 @@ fn what_cannot_be_swept_is_named() {
 
 #[test]
 fn a_best_value_at_an_end_of_its_range_is_an_edge() {
-    let edge = |text: &str, value: f64| text.parse::<Swept>().unwrap().edge(value);
+    let edge = |text: &str, value: f64| {
+        let swept: Swept = text.parse().unwrap();
+        let tried = swept.values.list(&mut StdRng::seed_from_u64(DRAWS));
+        swept.edge(&tried, value)
+    };
     assert_eq!(edge("a=1,2,4", 1.0), Some("lower"));
     assert_eq!(edge("a=1,2,4", 2.0), None);
     assert_eq!(edge("a=1..16:log:5", 16.0), Some("upper"));
@@ -211,6 +216,113 @@ fn a_best_value_at_an_end_of_its_range_is_an_edge() {
     assert_eq!(edge("a=1..1024:log-uniform:5", 1.9), Some("lower"));
     assert_eq!(edge("a=1..1024:log-uniform:5", 2.1), None);
     assert_eq!(edge("a=1..1024:log-uniform:5", 600.0), Some("upper"));
+}
+
+/// Returns the next points of a run that has tried `tried`, the best first.
+fn wider(over: &[&str], widen: usize, tried: &[&[f64]]) -> Vec<Vec<f64>> {
+    let sweep = Sweep {
+        widen,
+        ..sweep(over)
+    };
+    sweep.check().unwrap();
+    let value = |point: &&[f64]| point.iter().copied().map(Value::Number).collect();
+    let tried: Vec<Vec<Value>> = tried.iter().map(value).collect();
+    let all: Vec<&[Value]> = tried.iter().map(|values| &**values).collect();
+    let number = |value: &Value| value.to_string().parse::<f64>().unwrap();
+    let points = sweep.wider(&all, &tried[0]).into_iter();
+    points
+        .map(|point| point.0.iter().map(number).collect())
+        .collect()
+}
+
+#[test]
+fn a_range_is_widened_at_the_end_with_the_best_value() {
+    let over = ["a=6e-3..2.4e-2:log:3"];
+    let none: [&[f64]; 0] = [];
+    assert_eq!(wider(&over, 2, &[&[0.024], &[0.006], &[0.012]]), [[0.048]]);
+    assert_eq!(wider(&over, 2, &[&[0.006], &[0.012], &[0.024]]), [[0.003]]);
+    assert_eq!(wider(&over, 2, &[&[0.012], &[0.006], &[0.024]]), none);
+    // The second step, and the end of the steps.
+    let tried: [&[f64]; 4] = [&[0.048], &[0.006], &[0.012], &[0.024]];
+    assert_eq!(wider(&over, 2, &tried), [[0.096]]);
+    assert_eq!(wider(&over, 1, &tried), none);
+    assert_eq!(wider(&over, 0, &[&[0.024], &[0.006], &[0.012]]), none);
+    // A value between the ends is the best, although the range was widened.
+    assert_eq!(
+        wider(&over, 2, &[&[0.024], &[0.006], &[0.012], &[0.048]]),
+        none
+    );
+}
+
+#[test]
+fn a_wider_range_keeps_all_combinations_with_other_fields() {
+    let over = ["a=1..2:log:2", "b=8,16"];
+    let tried: [&[f64]; 4] = [&[2.0, 16.0], &[1.0, 8.0], &[1.0, 16.0], &[2.0, 8.0]];
+    assert_eq!(wider(&over, 1, &tried), [[4.0, 16.0], [4.0, 8.0]]);
+    // Both ends move at a corner, and the new corner is tried too.
+    let over = ["a=1..2:log:2", "b=8..16:log:2"];
+    let mut found = wider(&over, 1, &tried);
+    found.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    assert_eq!(
+        found,
+        [
+            [1.0, 32.0],
+            [2.0, 32.0],
+            [4.0, 8.0],
+            [4.0, 16.0],
+            [4.0, 32.0]
+        ]
+    );
+}
+
+#[test]
+fn values_beyond_a_narrow_range_stay_apart() {
+    let swept: Swept = "a=1..1.0004:log:3".parse().unwrap();
+    let mut values = swept.log_range().unwrap().beyond(2);
+    values.sort_by(f64::total_cmp);
+    assert!(values.is_sorted_by(|a, b| a < b), "{values:?}");
+    assert!(values[1] < 1.0 && values[2] > 1.0004, "{values:?}");
+    // A number that cannot be represented ends the range.
+    let swept: Swept = "a=1e200..1e300:log:2".parse().unwrap();
+    let values = swept.log_range().unwrap().beyond(2);
+    assert_eq!(values, [1e100, 1.0]);
+}
+
+#[test]
+fn the_points_beyond_a_grid_are_all_that_a_run_may_reach() {
+    let sweep = Sweep {
+        widen: 2,
+        ..sweep(&["a=1..2:log:2", "b=8,16"])
+    };
+    let mut found: Vec<String> = sweep
+        .possible()
+        .iter()
+        .map(|point| sweep.set(point).join(" "))
+        .collect();
+    found.sort();
+    let expected: Vec<String> = ["0.25", "0.5", "4", "8"]
+        .iter()
+        .flat_map(|a| ["16", "8"].map(|b| format!("a={a} b={b}")))
+        .collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_sweep_that_cannot_be_widened_is_refused() {
+    let problem = |widen, over: &[&str], halving| {
+        let sweep = Sweep {
+            widen,
+            halving,
+            ..sweep(over)
+        };
+        let error = sweep.check().unwrap_err();
+        assert_eq!(error.field, "sweep.widen");
+        error.problem
+    };
+    let log = ["a=1..2:log:2"];
+    assert!(problem(17, &log, None).contains("at most 16"));
+    assert!(problem(1, &["a=1..2:2"], None).contains("no field has a logarithmic range"));
+    assert!(problem(1, &log, Some(Halving::default())).contains("leave one out"));
 }
 
 #[test]
