@@ -287,6 +287,14 @@ fn a_token_with_another_id_than_it_gets_is_refused() {
     let wrong = json!({ "added_tokens_decoder": { "271": "<|pad|>", "x": {} } });
     let error = with("tokenizer_config.json", &wrong, "").unwrap_err();
     assert!(error.contains("`x` is not a token"), "{error}");
+    // The error names the file that has the wrong token.
+    for file in ["special_tokens_map.json", "tokenizer_config.json"] {
+        let error = with(file, &json!({ "eos_token": 5 }), "").unwrap_err();
+        assert!(
+            error.contains(file) && error.contains("`eos_token` is not a token"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

@@ -262,6 +262,65 @@ fn a_run_is_trained_if_its_weights_are_needed_or_the_user_forces_it() {
 }
 
 #[test]
+fn runs_that_another_experiment_has_published_are_not_trained_again() {
+    let scratch = published();
+    delete_pool(&scratch);
+    // Another experiment has the runs under other names, and one more run. It draws no training losses.
+    let (before, rest) = EXPERIMENT.split_once("charts: [\n").unwrap();
+    let (_, after) = rest.split_once("  ],\n  claims").unwrap();
+    let other = format!("{before}charts: [],\n  claims{after}");
+    let other = other
+        .replace("\"base\"", "\"first\"")
+        .replace("\"later\"", "\"second\"");
+    let more = "runs: [\n    (name: \"wider\", model: Gpt2(n_layer: 1, n_head: 1, width: 16, context: 8), values: {\"size\": 3}),";
+    scratch.file("other.ron", other.replace("runs: [", more));
+    let run = |name: &str, options: &[&str]| {
+        let mut command = zoo("experiment");
+        command.current_dir(scratch.path(""));
+        command.args([name, "--runs", "out"]).args(options);
+        command
+    };
+    let options = ["--results", "pages", "--publish", "pages"];
+    let shown = ok(&mut run("other.ron", &options));
+    // Three points with two seeds, and three seeds at the best point. One point diverges.
+    let trained = |shown: &str| {
+        let mut lines: Vec<&str> = shown
+            .lines()
+            .filter(|line| line.contains("trained in"))
+            .collect();
+        lines.dedup();
+        assert!(lines.iter().all(|line| line.contains("] wider")), "{shown}");
+        lines.len()
+    };
+    assert_eq!(trained(&shown), 2 * 2 + 3, "{shown}");
+    assert!(shown.contains("18 runs from a file: "), "{shown}");
+    // The new file has all runs, under the names of this experiment, so the first file is needed no more.
+    let file = fs::read_to_string(scratch.path("pages/other.json")).unwrap();
+    assert!(
+        file.contains(r#""run":"first""#) && !file.contains(r#""run":"base""#),
+        "{file}"
+    );
+    fs::remove_file(scratch.path("pages/published.json")).unwrap();
+    delete_pool(&scratch);
+    let shown = ok(&mut run("other.ron", &options));
+    assert_eq!(trained(&shown), 0, "{shown}");
+    // Without a file of its own, the first experiment draws training losses, so it trains its runs.
+    let says = ["pages/published.json", "does not exist"];
+    fails(&mut run("published.ron", &["--results", "pages"]), 2, &says);
+    // A damaged file of another experiment is named.
+    fs::write(
+        scratch.path("pages/published.json"),
+        &file[..file.len() / 2],
+    )
+    .unwrap();
+    let says = ["pages/published.json", "restore the file"];
+    fails(&mut run("other.ron", &["--results", "pages"]), 2, &says);
+    // A file of another kind is left out.
+    fs::write(scratch.path("pages/published.json"), "{}").unwrap();
+    ok(&mut run("other.ron", &["--results", "pages"]));
+}
+
+#[test]
 fn the_pool_goes_on_beside_the_file() {
     let scratch = published();
     let pool = scratch.path("out/pool");

@@ -16,8 +16,8 @@ use residual_zoo_system::{counted, harmless};
 use residual_zoo_train::Interrupter;
 
 use residual_zoo_lab::{
-    Error, Experiment, FinishedFile, INDEX, Missing, Observation, Options, Origin, REPORT, Results,
-    Verdict, check_pages, only, origin, unequal_budgets, write_index,
+    ChartSpec, Error, Experiment, FinishedFile, INDEX, Missing, Observation, Options, Origin,
+    REPORT, Results, Verdict, check_pages, only, origin, unequal_budgets, write_index,
 };
 
 use crate::sweep::{explain_spread, note, refuse_swept, show};
@@ -138,8 +138,8 @@ pub struct ExperimentArgs {
     /// as NAME.json. A stopped command adds its finished runs to NAME.json and writes nothing else there
     #[arg(long, value_name = "DIR")]
     publish: Option<PathBuf>,
-    /// Skip runs whose results --publish has written to NAME.json in this directory, perhaps on another machine; with
-    /// --force, train them anyway
+    /// Skip runs whose results --publish has written to this directory, perhaps on another machine or for another
+    /// experiment; with --force, train them anyway
     #[arg(long, value_name = "DIR", conflicts_with_all = ["check", "only_try"])]
     results: Option<PathBuf>,
     /// Show the dashboard of every run as it trains [default: a line for each run]
@@ -251,7 +251,7 @@ impl ExperimentArgs {
             name: source.name.clone(),
             gpu,
             force: self.force,
-            finished: self.finished(source, scale)?,
+            finished: self.finished(&experiment, source, scale)?,
             display,
             peak_tflops: self.display.peak_tflops,
             stop: match experiment.count {
@@ -308,11 +308,22 @@ impl ExperimentArgs {
         }
     }
 
-    /// Reads the finished runs that are not trained again.
-    fn finished(&self, source: &Source, scale: &str) -> Result<Option<Arc<FinishedFile>>, Error> {
+    /// Reads the finished runs that are not trained again. Runs of other experiments count too, unless a chart draws
+    /// training losses, which their files may lack.
+    fn finished<C>(
+        &self,
+        experiment: &Experiment<C>,
+        source: &Source,
+        scale: &str,
+    ) -> Result<Option<Arc<FinishedFile>>, Error> {
+        let mut charts = experiment.charts.iter();
+        let read = match charts.any(ChartSpec::draws_train_loss) {
+            true => FinishedFile::read,
+            false => FinishedFile::read_all,
+        };
         let directory = self.results.as_ref().filter(|_| !self.force);
         let read = |directory: &PathBuf| {
-            FinishedFile::read(&finished(directory, source), &source.name, scale).map(Arc::new)
+            read(&finished(directory, source), &source.name, scale).map(Arc::new)
         };
         directory.map(read).transpose()
     }

@@ -166,9 +166,10 @@ impl Beside {
             Error::file(directory.join(file), problem)
         };
         const SETTINGS: &str = "tokenizer_config.json";
+        const MAP: &str = "special_tokens_map.json";
         let settings = read_with_nulls_if_any(&directory.join(SETTINGS))?;
         let (mut special, mut several) = (settings.clone(), Several::of(&settings));
-        let mut numbered = Vec::new();
+        let (mut numbered, mut map) = (Vec::new(), Fields::default());
         let decoder = settings.get(DECODER).and_then(Value::as_object);
         if let Some(decoder) = decoder {
             for (id, value) in decoder.iter().filter(|(_, value)| !value.is_null()) {
@@ -177,9 +178,9 @@ impl Beside {
                 numbered.push((id, token));
             }
         } else {
-            let map = read_with_nulls_if_any(&directory.join("special_tokens_map.json"))?;
+            map = read_with_nulls_if_any(&directory.join(MAP))?;
             several.extend(&map);
-            special.extend(map);
+            special.extend(map.clone());
         }
         let told = special.len();
         if let Some(token) = implied {
@@ -194,7 +195,12 @@ impl Beside {
             .iter()
             .filter_map(|name| Some((*name, special.get(*name)?)))
         {
-            named.push(Added::of(value, true).ok_or_else(|| damaged(SETTINGS, field))?);
+            let file = if map.contains_key(field) {
+                MAP
+            } else {
+                SETTINGS
+            };
+            named.push(Added::of(value, true).ok_or_else(|| damaged(file, field))?);
         }
         let (without_order, in_order) = several.tokens();
         unordered.extend(without_order.iter().map(|token| token.content.clone()));

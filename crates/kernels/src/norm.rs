@@ -13,12 +13,11 @@ pub struct Norm {
     pub eps: f64,
 }
 
-/// Normalises `x`, with the scale `gamma` and the shift `beta`, each `[width]`. A shift requires a scale: without
-/// `gamma`, `beta` is ignored.
+/// Normalises `x`, with the scale `gamma` and the shift `beta`, each `[width]`.
 ///
 /// # Errors
 ///
-/// Returns `x` if there is no kernel for it.
+/// Returns `x` if there is no kernel for it. No kernel has a shift without a scale.
 pub fn norm<B: Backend, const D: usize>(
     norm: Norm,
     x: Tensor<B, D>,
@@ -29,7 +28,8 @@ pub fn norm<B: Backend, const D: usize>(
     match params {
         [Some(gamma), Some(beta)] => go(norm, x, [gamma, beta], |x, [g, b]| [x, g, b]),
         [Some(gamma), None] => go(norm, x, [gamma], |x, [g]| [x, g]),
-        [None, _] => go(norm, x, [], |x, []| [x]),
+        [None, None] => go(norm, x, [], |x, []| [x]),
+        [None, Some(_)] => Err(x),
     }
 }
 

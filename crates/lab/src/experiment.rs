@@ -200,6 +200,13 @@ pub struct ChartSpec {
     pub published: Vec<(String, Vec<(f64, f64)>)>,
 }
 
+impl ChartSpec {
+    /// Whether the chart has curves of the training loss.
+    pub fn draws_train_loss(&self) -> bool {
+        self.curves && self.y == "train_loss"
+    }
+}
+
 impl After {
     /// Returns the names of the earlier runs.
     pub fn runs(&self) -> impl Iterator<Item = &String> {

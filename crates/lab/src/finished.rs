@@ -260,6 +260,8 @@ impl FinishedRuns {
 pub struct FinishedFile {
     path: PathBuf,
     runs: BTreeMap<Key, FinishedRun>,
+    /// The runs in the results files of other experiments, with the path of the file.
+    others: BTreeMap<Key, (PathBuf, FinishedRun)>,
 }
 
 impl FinishedFile {
@@ -268,9 +270,15 @@ impl FinishedFile {
         &self.path
     }
 
-    /// Returns the run with this key, if its results reach `goal`.
-    pub(crate) fn find(&self, key: &Key, goal: Goal) -> Option<&FinishedRun> {
-        self.runs.get(key).filter(|run| run.reaches(goal))
+    /// Returns the run with this key and the path of its file, if its results reach `goal`. The experiment's own file
+    /// comes first.
+    pub(crate) fn find(&self, key: &Key, goal: Goal) -> Option<(&Path, &FinishedRun)> {
+        let own = self.runs.get(key).map(|run| (&*self.path, run));
+        let other = self.others.get(key).map(|(path, run)| (&**path, run));
+        [own, other]
+            .into_iter()
+            .flatten()
+            .find(|(_, run)| run.reaches(goal))
     }
 
     /// Returns all runs of the file.

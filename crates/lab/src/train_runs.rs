@@ -165,10 +165,7 @@ fn turns<'a, C: ModelConfig>(
         let file = options.finished.as_deref();
         turn.finished = file
             .filter(|_| !needed.contains(&place.directory))
-            .and_then(|file| {
-                let key = turn.key()?;
-                Some((file.path(), file.find(&key, goal)?))
-            });
+            .and_then(|file| file.find(&turn.key()?, goal));
         if turn.finished.is_none() {
             needed.extend(place.parents().into_iter().cloned());
             if places.insert(place.directory.clone()) {
@@ -324,9 +321,12 @@ impl<C: ModelConfig> Turn<'_, C> {
     ) -> Result<Observation, Pending> {
         let place = self.place.as_ref().ok_or("has no model")?;
         let config = self.run.config.as_ref().ok_or("has no model")?;
-        outcome
-            .finished
-            .add((place.name(), self.until()), finished.clone());
+        // Another experiment may have another name for the run.
+        let named = FinishedRun {
+            run: self.run.name.clone(),
+            ..finished.clone()
+        };
+        outcome.finished.add((place.name(), self.until()), named);
         if let Some(why) = finished.diverged.clone() {
             return Err(Pending::Missing {
                 why,

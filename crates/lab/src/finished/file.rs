@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
 use std::ops::Not;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use residual_zoo_data::{DataError, hash_of_parts, one_line, read_utf8};
 use residual_zoo_runs::Row;
@@ -429,6 +429,65 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|e| unreachable!("results are plain data: {e}"))
 }
 
+/// Returns the error that the file at `path` has this problem.
+fn wrong(path: &Path, problem: String) -> Error {
+    Error::Finished {
+        path: path.to_owned(),
+        problem,
+    }
+}
+
+/// Returns the error that the file at `path` is damaged in this way.
+fn damaged(path: &Path, problem: &dyn Display) -> Error {
+    let remedy = "restore the file, or leave `--results` out";
+    wrong(path, format!("{problem}; {remedy}"))
+}
+
+/// Reads the text of a file, which must not be too long.
+fn read_text(path: &Path) -> Result<String, Error> {
+    let text = read_utf8(path).map_err(|error| {
+        let problem = match error {
+            _ if path.parent().is_some_and(|folder| folder.is_file()) => {
+                "cannot be read; give `--results` the directory with this file".into()
+            }
+            DataError::NotFound { .. } => {
+                "does not exist; publish the results first, or leave `--results` out".into()
+            }
+            error => format!("cannot be read: {error}"),
+        };
+        wrong(path, problem)
+    })?;
+    if text.len() > MOST_BYTES {
+        let most = MOST_BYTES >> 20;
+        let problem = format!("has more than {most} MiB; restore the file");
+        return Err(wrong(path, problem));
+    }
+    Ok(text)
+}
+
+/// Reads the runs in the text of a file.
+fn read_runs(path: &Path, text: &str) -> Result<BTreeMap<Key, FinishedRun>, Error> {
+    let whole: Whole = serde_json::from_str(text).map_err(|error| damaged(path, &error))?;
+    for host in &whole.hosts {
+        let commit = host.commit.iter();
+        let texts = commit.chain([&host.backend, &host.machine]);
+        for text in texts {
+            let checked = check_text(text);
+            checked.map_err(|problem| damaged(path, &format!("has a machine {problem}")))?;
+        }
+    }
+    let mut runs = BTreeMap::new();
+    for line in whole.runs {
+        let read = line.read(&whole.hosts);
+        let (key, run) = read.map_err(|problem| damaged(path, &problem))?;
+        if let Some(twice) = runs.insert(key.clone(), run) {
+            let problem = format!("has the run `{}` twice ({})", key.0, twice.run);
+            return Err(damaged(path, &problem));
+        }
+    }
+    Ok(runs)
+}
+
 impl FinishedFile {
     /// Reads the runs of the experiment `name` at a scale.
     ///
@@ -436,41 +495,20 @@ impl FinishedFile {
     ///
     /// Returns an error if the file is missing or damaged, or belongs to another experiment or scale.
     pub fn read(path: &Path, name: &str, scale: &str) -> Result<Self, Error> {
-        let wrong = |problem: String| Error::Finished {
-            path: path.to_owned(),
-            problem,
-        };
-        let text = read_utf8(path).map_err(|error| match error {
-            _ if path.parent().is_some_and(|folder| folder.is_file()) => {
-                wrong("cannot be read; give `--results` the directory with this file".into())
-            }
-            DataError::NotFound { .. } => {
-                wrong("does not exist; publish the results first, or leave `--results` out".into())
-            }
-            error => wrong(format!("cannot be read: {error}")),
-        })?;
-        if text.len() > MOST_BYTES {
-            let most = MOST_BYTES >> 20;
-            return Err(wrong(format!("has more than {most} MiB; restore the file")));
-        }
-        let damaged = |problem: &dyn Display| {
-            wrong(format!(
-                "{problem}; restore the file, or leave `--results` out"
-            ))
-        };
+        let text = read_text(path)?;
         let head: Head = serde_json::from_str(&text)
-            .map_err(|error| damaged(&format!("holds no results of runs: {error}")))?;
+            .map_err(|error| damaged(path, &format!("holds no results of runs: {error}")))?;
         if head.format != FORMAT {
             let format = head.format;
-            return Err(damaged(&format!(
-                "has the format {format}, but this program reads {FORMAT}"
-            )));
+            let problem = format!("has the format {format}, but this program reads {FORMAT}");
+            return Err(damaged(path, &problem));
         }
+        let elsewhere = "choose another directory, or leave `--results` out";
         if head.experiment != name {
             let other = head.experiment;
-            return Err(wrong(format!(
-                "holds runs of the experiment `{other}`, not of `{name}`; choose another directory, or leave `--results` out"
-            )));
+            let problem =
+                format!("holds runs of the experiment `{other}`, not of `{name}`; {elsewhere}");
+            return Err(wrong(path, problem));
         }
         if head.scale != scale {
             let other = head.scale;
@@ -478,32 +516,54 @@ impl FinishedFile {
                 "" => "of an experiment without scales".to_owned(),
                 scale => format!("of `{scale}`"),
             };
-            return Err(wrong(format!(
-                "holds runs of the scale `{other}`, not {scale}; choose another directory, or leave `--results` out"
-            )));
-        }
-        let whole: Whole = serde_json::from_str(&text).map_err(|error| damaged(&error))?;
-        for host in &whole.hosts {
-            let commit = host.commit.iter();
-            let texts = commit.chain([&host.backend, &host.machine]);
-            for text in texts {
-                check_text(text).map_err(|problem| damaged(&format!("has a machine {problem}")))?;
-            }
-        }
-        let mut runs = BTreeMap::new();
-        for line in whole.runs {
-            let (key, run) = line
-                .read(&whole.hosts)
-                .map_err(|problem| damaged(&problem))?;
-            if let Some(twice) = runs.insert(key.clone(), run) {
-                let problem = format!("has the run `{}` twice ({})", key.0, twice.run);
-                return Err(damaged(&problem));
-            }
+            let problem = format!("holds runs of the scale `{other}`, not {scale}; {elsewhere}");
+            return Err(wrong(path, problem));
         }
         Ok(Self {
             path: path.to_owned(),
-            runs,
+            runs: read_runs(path, &text)?,
+            others: BTreeMap::new(),
         })
+    }
+
+    /// Reads the runs of the experiment `name` at a scale, and the runs in all other results files of the directory. The
+    /// experiment's own file may be missing if there are others.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`FinishedFile::read`], and an error if another results file is damaged.
+    pub fn read_all(path: &Path, name: &str, scale: &str) -> Result<Self, Error> {
+        let others = Self::read_others(path)?;
+        let own = match path.exists() || others.is_empty() {
+            true => Self::read(path, name, scale)?,
+            false => Self {
+                path: path.to_owned(),
+                runs: BTreeMap::new(),
+                others: BTreeMap::new(),
+            },
+        };
+        Ok(Self { others, ..own })
+    }
+
+    /// Reads the runs in all results files beside the file at `path`. Other files of the directory are left out.
+    fn read_others(path: &Path) -> Result<BTreeMap<Key, (PathBuf, FinishedRun)>, Error> {
+        let folder = path.parent().into_iter();
+        let entries = folder.flat_map(std::fs::read_dir).flatten().flatten();
+        let is_other = |found: &PathBuf| {
+            found != path && found.extension().is_some_and(|end| end == "json") && found.is_file()
+        };
+        let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_other).collect();
+        files.sort();
+        let mut others = BTreeMap::new();
+        for file in files {
+            let text = read_text(&file)?;
+            let head = serde_json::from_str::<Head>(&text);
+            if head.is_ok_and(|head| head.format == FORMAT) {
+                let runs = read_runs(&file, &text)?.into_iter();
+                others.extend(runs.map(|(key, run)| (key, (file.clone(), run))));
+            }
+        }
+        Ok(others)
     }
 
     /// Checks that results of the experiment `name` may be written to `path`: to a new file, or over earlier results.
@@ -512,10 +572,7 @@ impl FinishedFile {
     ///
     /// Returns an error if the path leads to anything else, such as another file or a dangling link.
     pub fn check_place(path: &Path, name: &str) -> Result<(), Error> {
-        let unreadable = |error| Error::Finished {
-            path: path.to_owned(),
-            problem: format!("cannot be replaced: {error}"),
-        };
+        let unreadable = |error| wrong(path, format!("cannot be replaced: {error}"));
         let head = match read_utf8(path) {
             Err(DataError::NotFound { .. }) => return Ok(()),
             Err(error @ (DataError::LinkToNothing { .. } | DataError::LinkLoop { .. })) => {
@@ -527,12 +584,11 @@ impl FinishedFile {
         };
         match head.is_some_and(|head| head.experiment == name) {
             true => Ok(()),
-            false => Err(Error::Finished {
-                path: path.to_owned(),
-                problem: "holds no results of this experiment, so `--publish` does not replace it; move it, or publish \
-                          to another directory"
-                    .into(),
-            }),
+            false => {
+                let problem = "holds no results of this experiment, so `--publish` does not replace it; move it, or \
+                               publish to another directory";
+                Err(wrong(path, problem.into()))
+            }
         }
     }
 }

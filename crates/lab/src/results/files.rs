@@ -194,8 +194,7 @@ impl Results {
             machine: origin.machine.clone(),
             commit: origin.commit.clone(),
         };
-        let mut charts = self.charts.iter();
-        let draws_train_loss = charts.any(|chart| chart.curves && chart.y == "train_loss");
+        let draws_train_loss = self.charts.iter().any(ChartSpec::draws_train_loss);
         let of = (&*origin.name, &*origin.scale);
         let text = runs.to_json(of, &here, draws_train_loss);
         disk::replace_shared(path, text.as_bytes())
