@@ -10,6 +10,7 @@ use residual_zoo_runs::{Error as RunError, disk};
 use super::{REPORT, Results};
 use crate::Error;
 use crate::charts::RunRow;
+use crate::experiment::ChartSpec;
 use crate::finished::{FinishedFile, FinishedRuns, Host};
 use crate::sweep::Value;
 use crate::tune::Tuning;
