@@ -322,10 +322,8 @@ impl<C: ModelConfig> Turn<'_, C> {
         let place = self.place.as_ref().ok_or("has no model")?;
         let config = self.run.config.as_ref().ok_or("has no model")?;
         // Another experiment may have another name for the run.
-        let named = FinishedRun {
-            run: self.run.name.clone(),
-            ..finished.clone()
-        };
+        let mut named = finished.clone();
+        named.run.clone_from(&self.run.name);
         outcome.finished.add((place.name(), self.until()), named);
         if let Some(why) = finished.diverged.clone() {
             return Err(Pending::Missing {
