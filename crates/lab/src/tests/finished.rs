@@ -62,7 +62,7 @@ fn read(text: &[u8]) -> Result<(Vec<Row>, BTreeMap<String, f64>), Error> {
     let path = folder.path().join("name.json");
     std::fs::write(&path, text).unwrap();
     let file = FinishedFile::read(&path, "name", "cpu")?;
-    let Some(run) = file.find(&(KEY.to_owned(), None), Goal::Whole(&[])) else {
+    let Some((_, run)) = file.find(&(KEY.to_owned(), None), Goal::Whole(&[])) else {
         return Ok(Default::default());
     };
     let (mut quantities, rows) = of_summary(&run.summary(Cost::default()), None);
