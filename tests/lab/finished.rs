@@ -284,16 +284,18 @@ fn runs_that_another_experiment_has_published_are_not_trained_again() {
     let shown = ok(&mut run("other.ron", &options));
     // Three points with two seeds, and three seeds at the best point. One point diverges.
     let trained = |shown: &str| {
-        let mut lines: Vec<&str> = shown
-            .lines()
-            .filter(|line| line.contains("trained in"))
-            .collect();
-        lines.dedup();
+        let lines = shown.lines().filter(|line| line.contains("trained in"));
+        let lines: Vec<&str> = lines.collect();
         assert!(lines.iter().all(|line| line.contains("] wider")), "{shown}");
         lines.len()
     };
     assert_eq!(trained(&shown), 2 * 2 + 3, "{shown}");
     assert!(shown.contains("18 runs from a file: "), "{shown}");
+    let note = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        note.contains("pages/other.json does not exist; only runs"),
+        "{shown}"
+    );
     // The new file has all runs, under the names of this experiment, so the first file is needed no more.
     let file = fs::read_to_string(scratch.path("pages/other.json")).unwrap();
     assert!(
@@ -304,6 +306,7 @@ fn runs_that_another_experiment_has_published_are_not_trained_again() {
     delete_pool(&scratch);
     let shown = ok(&mut run("other.ron", &options));
     assert_eq!(trained(&shown), 0, "{shown}");
+    assert!(!shown.contains("does not exist"), "{shown}");
     // Without a file of its own, the first experiment draws training losses, so it trains its runs.
     let says = ["pages/published.json", "does not exist"];
     fails(&mut run("published.ron", &["--results", "pages"]), 2, &says);
@@ -315,9 +318,11 @@ fn runs_that_another_experiment_has_published_are_not_trained_again() {
     .unwrap();
     let says = ["pages/published.json", "restore the file"];
     fails(&mut run("other.ron", &["--results", "pages"]), 2, &says);
-    // A file of another kind is left out.
-    fs::write(scratch.path("pages/published.json"), "{}").unwrap();
-    ok(&mut run("other.ron", &["--results", "pages"]));
+    // Files of another kind are left out.
+    for other in [&b"{}"[..], b"\xff\xfe", b"", b"[1, 2"] {
+        fs::write(scratch.path("pages/published.json"), other).unwrap();
+        ok(&mut run("other.ron", &["--results", "pages"]));
+    }
 }
 
 #[test]

@@ -365,6 +365,7 @@ impl Page {
                 initial.expect("a default variant").ident.to_string()
             }
             _ if name == "bool" => "false".into(),
+            _ if name == "usize" => "0".into(),
             _ => "None".into(),
         }
     }

@@ -321,11 +321,19 @@ impl ExperimentArgs {
             true => FinishedFile::read,
             false => FinishedFile::read_all,
         };
-        let directory = self.results.as_ref().filter(|_| !self.force);
-        let read = |directory: &PathBuf| {
-            read(&finished(directory, source), &source.name, scale).map(Arc::new)
+        let Some(directory) = self.results.as_ref().filter(|_| !self.force) else {
+            return Ok(None);
         };
-        directory.map(read).transpose()
+        let own = finished(directory, source);
+        let found = read(&own, &source.name, scale)?;
+        if !own.exists() && !self.jobs.worker {
+            let own = own.display();
+            let note = format!(
+                "note: {own} does not exist; only runs that other experiments have published there are known"
+            );
+            print(&wrapped(&note, "  "))?;
+        }
+        Ok(Some(Arc::new(found)))
     }
 
     /// Checks the name of the report, and the place of the page, before anything is trained.

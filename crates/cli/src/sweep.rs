@@ -209,6 +209,10 @@ impl SweepArgs {
                 ..Halving::default()
             });
         }
+        // Other fields or halving may not go with the ranges of the file.
+        if !self.over.is_empty() || self.halving.is_some() {
+            sweep.widen = 0;
+        }
         if let Some(values) = self.widen {
             sweep.widen = values as usize;
         }

@@ -13,7 +13,7 @@ use residual_zoo_runs::{Row, RunConfig};
 use residual_zoo_system::counted;
 use residual_zoo_train::Summary;
 
-use crate::quantity::{Axis, LEARNED, QUANTITIES, is_cost};
+use crate::quantity::{Axis, LEARNED, QUANTITIES, TIMES, is_cost};
 pub(crate) use file::Host;
 
 /// The quantities by which a sweep chooses the best point of a run.
@@ -165,6 +165,13 @@ impl FinishedRun {
         ))
     }
 
+    /// Removes the times, which cannot be compared with times on another machine.
+    fn without_times(mut self) -> Self {
+        self.shared = true;
+        self.measured.retain(|name, _| !TIMES.contains(&&**name));
+        self
+    }
+
     /// Returns the summary that the trainer would return, with the kept rows. `cost` is the cost of the model.
     pub(crate) fn summary(&self, cost: Cost) -> Summary {
         let get = |name: &str| self.measured.get(name).copied().unwrap_or(f64::NAN);
@@ -260,8 +267,8 @@ impl FinishedRuns {
 pub struct FinishedFile {
     path: PathBuf,
     runs: BTreeMap<Key, FinishedRun>,
-    /// The runs in the results files of other experiments, with the path of the file.
-    others: BTreeMap<Key, (PathBuf, FinishedRun)>,
+    /// The runs in the results files of other experiments, with the paths of the files.
+    others: BTreeMap<Key, Vec<(PathBuf, FinishedRun)>>,
 }
 
 impl FinishedFile {
@@ -274,10 +281,10 @@ impl FinishedFile {
     /// comes first.
     pub(crate) fn find(&self, key: &Key, goal: Goal) -> Option<(&Path, &FinishedRun)> {
         let own = self.runs.get(key).map(|run| (&*self.path, run));
-        let other = self.others.get(key).map(|(path, run)| (&**path, run));
-        [own, other]
-            .into_iter()
-            .flatten()
+        let others = self.others.get(key).into_iter().flatten();
+        let others = others.map(|(path, run)| (&**path, run));
+        own.into_iter()
+            .chain(others)
             .find(|(_, run)| run.reaches(goal))
     }
 

@@ -193,7 +193,7 @@ impl Results {
         };
         let seeds: Vec<String> = tuning.sweep.seeds.iter().map(u64::to_string).collect();
         let widened = tuning.sweep.widened();
-        let widened = widened.map(|note| format!(" Ranges have {note}."));
+        let widened = widened.map(|note| format!(" In the sweep, {note}."));
         let edges = tuning.edges().into_iter().map(|edge| format!(" {edge}."));
         format!(
             " Each run was trained at the best point of its sweep, chosen with other seeds ({}) on the same \

@@ -195,23 +195,28 @@ impl<C: ModelConfig> Experiment<C> {
     ) -> Result<(), Error> {
         options.backend.check_device(options.gpu)?;
         let tasks = tasks::read(self.tasks.iter())?;
-        let points = self.sweep.iter().map(|sweep| {
-            let points = sweep.runs(planned)?;
-            Ok([points, sweep.possible_runs(planned)].concat())
-        });
-        let points = points.collect::<Result<Vec<_>, Error>>()?.concat();
+        let points = self.sweep.iter().map(|sweep| sweep.runs(planned));
+        let points = points.collect::<Result<Vec<_>, _>>()?.concat();
+        // A run need not reach the points of wider ranges, so they are not checked.
+        let beyond = self.sweep.iter();
+        let beyond: Vec<_> = beyond
+            .flat_map(|sweep| sweep.possible_runs(planned))
+            .collect();
         let is_tuned = self.sweep.as_ref().is_some_and(|sweep| sweep.tuned);
         let of_seeds = if is_tuned { &points } else { planned };
         let of_sweep = self
             .sweep
             .iter()
-            .map(|sweep| (&points[..], &sweep.seeds[..]));
+            .flat_map(|sweep| [&points, &beyond].map(|runs| (&runs[..], &sweep.seeds[..])));
         let of_claims = claimed.then_some((of_seeds, &self.seeds[..]));
+        let of_wider_claims = (claimed && is_tuned).then_some((&beyond[..], &self.seeds[..]));
         let mut places = Vec::new();
-        for (runs, seeds) in of_sweep.chain(of_claims) {
+        for (runs, seeds) in of_sweep.chain(of_claims).chain(of_wider_claims) {
             let corpora = open_data(runs, options)?;
             let corpora: Vec<&Corpus> = corpora.iter().map(|corpus| &**corpus).collect();
-            check_all_tasks(&tasks, runs, &corpora, options)?;
+            if !std::ptr::eq(runs, &beyond[..]) {
+                check_all_tasks(&tasks, runs, &corpora, options)?;
+            }
             places.extend(Pool::open(options).runs(runs, seeds, &corpora));
         }
         // Deletes only after all checks, so that nothing is deleted if a run cannot be evaluated.

@@ -225,10 +225,16 @@ impl Sweep {
             }
         }
         self.check_widen()?;
-        let points = self.count();
+        let points = self.count(0);
         if points > MOST_POINTS {
             let problem = format!("gives {points} points; at most {MOST_POINTS} are possible");
             return Err(ConfigError::new(OVER, problem));
+        }
+        let points = self.count(2 * self.widen);
+        if points > MOST_POINTS {
+            let problem =
+                format!("gives up to {points} points; at most {MOST_POINTS} are possible");
+            return Err(ConfigError::new("sweep.widen", problem));
         }
         let mut known = BTreeSet::new();
         let points = self.points();
@@ -327,15 +333,18 @@ impl Sweep {
         self.over.iter().enumerate().map(leader).collect()
     }
 
-    /// Returns the number of points.
-    fn count(&self) -> usize {
+    /// Returns the number of points if each logarithmic range has `more` further values.
+    fn count(&self, more: usize) -> usize {
         let leaders = self.leaders();
         let leading = self
             .over
             .iter()
             .enumerate()
             .filter(|(i, _)| leaders[*i] == *i);
-        let counts = leading.map(|(_, swept)| swept.values.count());
+        let counts = leading.map(|(_, swept)| {
+            let more = swept.log_range().map_or(0, |_| more);
+            swept.values.count() + more
+        });
         counts.fold(1, usize::saturating_mul)
     }
 
@@ -362,7 +371,7 @@ impl Sweep {
                     .collect(),
             )
         };
-        (0..self.count()).map(point).collect()
+        (0..self.count(0)).map(point).collect()
     }
 
     /// Returns the assignments of a point, as [`RunConfig::set`](residual_zoo_runs::RunConfig::set) takes them.
@@ -387,11 +396,15 @@ impl Sweep {
         format!("{}{widened}; seeds {}", over.join("; "), seeds.join(", "))
     }
 
-    /// Describes by how much ranges may be widened, if they may.
+    /// Describes how ranges are widened, if they are.
     pub(crate) fn widened(&self) -> Option<String> {
         let more = counted(self.widen, "more value");
-        (self.widen > 0)
-            .then(|| format!("up to {more} beyond the end at which the best value of a run is"))
+        let are = if self.widen == 1 { "is" } else { "are" };
+        (self.widen > 0).then(|| {
+            format!(
+                "while the best value of a run is at an end of its range, up to {more} beyond this end {are} tried"
+            )
+        })
     }
 
     /// Names a point as in tables: `learning rate 0.003, batch 8`.

@@ -59,6 +59,12 @@ pub struct TriedPoint {
     pub losses: Vec<Option<f64>>,
     /// The reason why the point has no loss, if it has none.
     pub failed: Option<String>,
+    /// Whether the point lies beyond an end of the sweep's ranges.
+    #[serde(skip)]
+    pub(crate) is_beyond: bool,
+    /// Whether the point was not trained, or could not be trained for another reason than divergence.
+    #[serde(skip)]
+    pub(crate) is_untrained: bool,
 }
 
 impl TriedPoint {
@@ -95,12 +101,20 @@ impl Tuning {
     pub fn edges(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for run in &self.runs {
-            let values = run.best().into_iter().flat_map(|best| &best.values);
-            for (field, (swept, value)) in self.sweep.over.iter().zip(values).enumerate() {
+            let Some(best) = run.best() else {
+                continue;
+            };
+            for (field, (swept, value)) in self.sweep.over.iter().zip(&best.values).enumerate() {
                 let Value::Number(value) = value else {
                     continue;
                 };
-                let tried = run.tried.iter().map(|tried| &tried.values[field]);
+                // The points that differ from the best one in this field only.
+                let is_near = |tried: &&TriedPoint| {
+                    let mut others = tried.values.iter().zip(&best.values).enumerate();
+                    !tried.is_untrained && others.all(|(i, (a, b))| i == field || a == b)
+                };
+                let tried = run.tried.iter().filter(is_near);
+                let tried = tried.map(|tried| &tried.values[field]);
                 if let Some(edge) = swept.edge(tried, *value) {
                     warnings.push(format!(
                         "{}: the best {}, {value}, is at the {edge} end of its range; extend the range, if the field allows it",
@@ -250,7 +264,7 @@ impl Sweep {
         let at = candidates.iter().map(|candidate| candidate.at.0);
         let corpora: BTreeMap<usize, &Corpus> =
             at.zip(corpora.iter().map(|corpus| &**corpus)).collect();
-        let data: Vec<&Corpus> = corpora.values().copied().collect();
+        let data: Vec<&Corpus> = candidates.iter().map(|it| corpora[&it.at.0]).collect();
         let mut whole = Outcome {
             data: DataFacts::of_runs(&runs, &data),
             ..Outcome::default()
@@ -259,12 +273,7 @@ impl Sweep {
             options.backend.check_device(options.gpu)?;
             // Also deletes the runs that start from the weights of these runs.
             let pool = Pool::open(options);
-            let wider = self.settable(planned, &self.possible());
-            let data_of_wider: Vec<&Corpus> = wider.iter().map(|it| corpora[&it.at.0]).collect();
-            let wider: Vec<_> = wider.into_iter().map(|it| it.planned).collect();
-            let mut places = pool.runs(&runs, &self.seeds, &data);
-            places.extend(pool.runs(&wider, &self.seeds, &data_of_wider));
-            pool.forget(&places)?;
+            pool.forget(&pool.runs(&runs, &self.seeds, &data))?;
         }
         let mut tuning = self.untrained(planned, &points);
         let options = &Options {
@@ -279,7 +288,8 @@ impl Sweep {
             while !candidates.is_empty() {
                 for (rung, share) in rungs.iter().enumerate() {
                     // A run that starts from an earlier run starts from the best point of that run.
-                    let parents = tuning.bests_of(planned)?;
+                    let mut parents = tuning.bests_of(planned)?;
+                    parents.retain(|parent| !generation.contains(&parent.at.0));
                     let turns: Vec<&Candidate<C>> = parents.iter().chain(&candidates).collect();
                     let runs: Vec<_> = turns.iter().map(|turn| turn.planned.clone()).collect();
                     let data: Vec<&Corpus> = turns.iter().map(|turn| corpora[&turn.at.0]).collect();
@@ -296,7 +306,8 @@ impl Sweep {
                                 || run.tried.iter().all(|tried| tried.share == 0.0)
                         };
                         for (i, run) in tuning.runs.iter_mut().enumerate() {
-                            if run.best.is_none() && left(i, run) {
+                            if left(i, run) {
+                                run.best = None;
                                 run.broken.get_or_insert("the sweep was stopped".into());
                             }
                         }
@@ -314,16 +325,27 @@ impl Sweep {
                         whole.observations.retain(|other| !is_same(other));
                         whole.observations.push(found);
                     }
+                    // A point beyond the grid that cannot be trained is the end of its range.
+                    let is_beyond = |name: &str| {
+                        let mut beyond = candidates.iter().filter(|it| it.at.1 >= points.len());
+                        beyond.any(|candidate| candidate.planned.name == name)
+                    };
                     let broken = outcome.missing.into_iter();
-                    whole
-                        .missing
-                        .extend(broken.filter(|missing| !missing.diverged));
+                    let broken = broken.filter(|it| !it.diverged && !is_beyond(&it.run));
+                    whole.missing.extend(broken);
                     if rung + 1 < rungs.len() {
                         candidates = self.survivors(candidates, &tuning);
                     }
                 }
                 tuning.choose();
                 candidates = self.widen(planned, &generation, &corpora, &mut tuning);
+                if options.force {
+                    let runs: Vec<_> = candidates.iter().map(|it| it.planned.clone()).collect();
+                    let data: Vec<&Corpus> =
+                        candidates.iter().map(|it| corpora[&it.at.0]).collect();
+                    let pool = Pool::open(options);
+                    pool.forget(&pool.runs(&runs, &self.seeds, &data))?;
+                }
             }
         }
         Ok((tuning, whole))
@@ -376,28 +398,17 @@ impl Sweep {
         Ok(candidates.map(|candidate| candidate.planned).collect())
     }
 
-    /// Returns every run at every point that it may reach by wider ranges.
+    /// Returns every run at every point that it may reach by wider ranges and that can be set.
     pub(crate) fn possible_runs<C: ModelConfig>(
         &self,
         planned: &[PlannedRun<C>],
     ) -> Vec<PlannedRun<C>> {
-        let wider = self.settable(planned, &self.possible()).into_iter();
-        wider.map(|candidate| candidate.planned).collect()
-    }
-
-    /// Returns every run at each of `points` that its config accepts.
-    fn settable<C: ModelConfig>(
-        &self,
-        planned: &[PlannedRun<C>],
-        points: &[Point],
-    ) -> Vec<Candidate<C>> {
-        let mut settable = Vec::new();
-        for (i, run) in planned.iter().enumerate() {
-            for (j, point) in points.iter().enumerate() {
-                settable.extend(self.candidate(run, (i, j), point).ok());
-            }
-        }
-        settable
+        let points = self.possible();
+        let all = planned.iter().flat_map(|run| {
+            let points = points.iter();
+            points.filter_map(|point| Some(self.candidate(run, (0, 0), point).ok()?.planned))
+        });
+        all.collect()
     }
 
     /// Adds the points beyond the ends of ranges to the runs of a generation whose best point is at an end. Returns
@@ -425,7 +436,10 @@ impl Sweep {
                 };
                 if let Some(candidate) = self.candidate(&planned[i], at, &point).ok().filter(is_fit)
                 {
-                    run.tried.push(self.untried(&point));
+                    run.tried.push(TriedPoint {
+                        is_beyond: true,
+                        ..self.untried(&point)
+                    });
                     candidates.push(candidate);
                 }
             }
@@ -469,6 +483,8 @@ impl Sweep {
             directories: Vec::new(),
             losses: Vec::new(),
             failed: Some("not trained".into()),
+            is_beyond: false,
+            is_untrained: true,
         }
     }
 
@@ -539,8 +555,15 @@ impl Tuning {
         let found = outcome.observations.iter().filter(|o| o.run == *name);
         let missing = outcome.missing.iter().filter(|m| m.run == *name);
         let missing: Vec<&Missing> = missing.collect();
+        // Beyond the grid, a point that cannot be trained is the end of its range.
+        let is_beyond = self.runs[run].tried[point].is_beyond;
         if let Some(broken) = missing.iter().find(|missing| !missing.diverged) {
-            self.runs[run].broken = Some(broken.to_string());
+            match is_beyond {
+                true => self.runs[run].tried[point].is_untrained = true,
+                false => self.runs[run].broken = Some(broken.to_string()),
+            }
+        } else {
+            self.runs[run].tried[point].is_untrained = false;
         }
         let loss = |found: &Observation| found.get("valid_loss").unwrap_or(f64::INFINITY);
         // A run with trained initial weights starts at a low loss, which may rise a little on new data. Such a rise is

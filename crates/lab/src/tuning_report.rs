@@ -70,7 +70,7 @@ impl Tuning {
                      favours points whose loss falls early. ";
         }
         if let Some(widened) = self.sweep.widened() {
-            note += &format!("Ranges have {widened}. ");
+            note += &format!("In the sweep, {widened}. ");
         }
         if self.sweep.tuned {
             note += "Each run was then trained at its best point for the seeds of the experiment. ";

@@ -65,9 +65,17 @@ fn a_range_is_widened_until_its_best_value_is_inside() {
     // Exactly one value beyond the best one was tried.
     assert!((highest / best - 2.0).abs() < 0.01, "{rates:?}");
     assert!(best > 4e-3 && !fully.contains(edge), "{fully}");
-    let note = "up to 16 more values beyond the end";
-    let line = fully.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(line.contains(note), "{fully}");
+    let page = fs::read_to_string(directory.join("report.html")).unwrap();
+    let note = "up to 16 more values beyond this end are tried";
+    assert!(page.contains(note), "{page}");
+    // The table has one line for each point, and no others.
+    let csv = fs::read_to_string(directory.join("results.csv")).unwrap();
+    let lines = csv.lines().skip(1);
+    let names: Vec<&str> = lines.filter_map(|line| line.split(',').next()).collect();
+    assert!(
+        names.len() >= points.len() && !csv.contains(",,1,"),
+        "{csv}"
+    );
     // A grid of all these values has the same losses.
     let mut all = rates.clone();
     all.sort_by(f64::total_cmp);
@@ -85,6 +93,66 @@ fn a_range_is_widened_until_its_best_value_is_inside() {
     assert_eq!(tried(&results(&directory), 0), points);
 }
 
+/// Two runs whose ranges are widened, and then trained at their best points.
+const WIDENED: &str = r#"(
+  title: "Widened",
+  data: (source: Synthetic(tokens: 3000)),
+  train: (steps: 8, batch: 2, warmup: 2, log_every: 2, validate_every: 8, validate_batches: 2),
+  seeds: [1, 2],
+  sweep: (over: [(field: "train.learning_rate", values: Log(from: 1e-3, to: 2e-3, count: 2))], widen: 16, tuned: true, seeds: [11]),
+  runs: [
+    (name: "narrow", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 8)),
+    (name: "wide", model: Gpt2(n_layer: 1, n_head: 1, width: 16, context: 8)),
+  ],
+  columns: ["valid_loss"],
+)"#;
+
+#[test]
+fn widened_runs_are_tuned_the_same_way_by_any_number_of_processes() {
+    let scratch = Scratch::new();
+    scratch.file("widened.ron", WIDENED);
+    let experiment = |options: &[&str]| {
+        let mut command = zoo("experiment");
+        command.current_dir(scratch.path(""));
+        command.args(["widened.ron", "--runs", "out"]).args(options);
+        ok(&mut command)
+    };
+    let found = || results(&scratch.path("out/widened"));
+    let trained = |shown: &str| shown.matches("trained in").count();
+    let listed = experiment(&["--check"]);
+    assert!(listed.contains("at least 4 more runs"), "{listed}");
+    let shown = experiment(&[]);
+    let first = found();
+    let counts = [0, 1].map(|run| tried(&first, run).len());
+    assert!(counts.iter().all(|count| *count > 3), "{counts:?}");
+    // Each point has one seed, and each run then has two.
+    let all = counts.iter().sum::<usize>() + 2 * 2;
+    assert_eq!(trained(&shown), all, "{shown}");
+    let csv = fs::read_to_string(scratch.path("out/widened/sweep.csv")).unwrap();
+    assert_eq!(
+        csv.lines().count(),
+        1 + counts.iter().sum::<usize>(),
+        "{csv}"
+    );
+    let of_seeds = first["observations"].as_array().unwrap();
+    assert_eq!(of_seeds.len(), 2 * 2);
+    assert_eq!(trained(&experiment(&[])), 0);
+    for jobs in ["1", "2"] {
+        let shown = experiment(&["--force", "--jobs", jobs]);
+        let again = found();
+        assert_eq!(again["tuning"], first["tuning"], "{shown}");
+        assert_eq!(trained(&shown), all, "{shown}");
+    }
+    // The options of a sweep replace the ranges of the file, and so its widening.
+    let file = scratch.path("widened.ron");
+    for options in [&["--over", "train.batch=2,4"][..], &["--halving"]] {
+        ok(&mut sweep(&scratch, &file, options));
+    }
+    let options = ["--over", "train.batch=2,4", "--widen", "1"];
+    let says = ["--widen", "no field has a logarithmic range"];
+    fails(&mut sweep(&scratch, &file, &options), 2, &says);
+}
+
 #[test]
 fn a_value_that_a_run_does_not_accept_ends_its_range() {
     let scratch = Scratch::new();
@@ -92,18 +160,19 @@ fn a_value_that_a_run_does_not_accept_ends_its_range() {
     let directory = scratch
         .path("out")
         .join(format!("{}-sweep", name(&scratch)));
-    // Longer sequences train more positions, and a sequence has at most the 8 tokens of the context.
-    let range = ["--over", "train.time=2..4:log:2", "--widen", "16"];
-    let steps = [
-        "--set",
+    // Longer sequences train more positions, and a sequence has at most the 4 tokens of the context.
+    let range = ["--over", "train.time=1..2:log:2", "--widen", "16"];
+    let set = [
+        "model.context=4",
         "train.steps=40",
-        "--set",
         "train.learning_rate=1e-2",
     ];
-    let shown = ok(&mut sweep(&scratch, &file, &[&range[..], &steps].concat()));
+    let set = set.iter().flat_map(|set| ["--set", set]);
+    let options: Vec<&str> = range.into_iter().chain(set).collect();
+    let shown = ok(&mut sweep(&scratch, &file, &options));
     let points = tried(&results(&directory), 0);
     let times: Vec<&str> = points.keys().map(String::as_str).collect();
-    let expected = [2, 4, 8].map(|time| format!("[\"train.time={time}\"]"));
+    let expected = [1, 2, 4].map(|time| format!("[\"train.time={time}\"]"));
     assert_eq!(times, expected);
     assert!(
         shown.contains("is at the upper end of its range"),

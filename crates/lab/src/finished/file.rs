@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
+use std::io::Read;
 use std::marker::PhantomData;
 use std::ops::Not;
 use std::path::{Path, PathBuf};
@@ -149,21 +150,36 @@ fn number(value: f64) -> Option<Number> {
 }
 
 /// Returns the rows to write: every row with a loss that a chart plots, and the last row. If there are more than
-/// [`MOST_ROWS`] of these, returns [`MOST_ROWS`] at equal distances. For a point of a sweep, returns only the last row.
+/// [`MOST_ROWS`] of these, returns [`MOST_ROWS`] rows, of each kind at equal distances: first rows with a validation
+/// loss, then other rows. For a point of a sweep, returns only the last row.
 fn thinned(run: &FinishedRun, draws_train_loss: bool) -> Vec<&Row> {
     let Some((last, rest)) = run.rows.split_last() else {
         return Vec::new();
     };
-    let is_drawn = |row: &&Row| {
-        !run.is_point && (row.valid_loss.is_some() || draws_train_loss && row.train_loss.is_some())
-    };
-    let mut rows: Vec<&Row> = rest.iter().filter(is_drawn).chain([last]).collect();
-    let count = rows.len();
-    if count > MOST_ROWS {
-        let at = |i: usize| i * (count - 1) / (MOST_ROWS - 1);
-        rows = (0..MOST_ROWS).map(|i| rows[at(i)]).collect();
+    if run.is_point {
+        return vec![last];
     }
+    let (validated, others): (Vec<&Row>, Vec<&Row>) =
+        rest.iter().partition(|row| row.valid_loss.is_some());
+    let validated = spread([validated, vec![last]].concat(), MOST_ROWS);
+    let others = others.into_iter();
+    let others = others.filter(|row| draws_train_loss && row.train_loss.is_some());
+    let mut rows = spread(others.collect(), MOST_ROWS - validated.len());
+    rows.extend(validated);
+    rows.sort_by_key(|row| row.step);
     rows
+}
+
+/// Returns at most `most` of `rows`, at equal distances, with the first and the last row.
+fn spread(rows: Vec<&Row>, most: usize) -> Vec<&Row> {
+    let count = rows.len();
+    match most {
+        _ if count <= most => rows,
+        0 | 1 => rows.into_iter().take(most).collect(),
+        _ => (0..most)
+            .map(|i| rows[i * (count - 1) / (most - 1)])
+            .collect(),
+    }
 }
 
 /// Returns the numbers of a row, in the order of [`Line::rows`].
@@ -465,6 +481,28 @@ fn read_text(path: &Path) -> Result<String, Error> {
     Ok(text)
 }
 
+/// The beginning of every results file.
+const BEGINNING: &[u8] = b"{\"format\":";
+
+/// Whether a file begins as a results file does.
+fn is_results_file(path: &Path) -> bool {
+    let mut bytes = [0; BEGINNING.len()];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
+    read.is_ok() && bytes == *BEGINNING
+}
+
+/// Reads the header in the text of a file.
+fn read_head(path: &Path, text: &str) -> Result<Head, Error> {
+    let head: Head = serde_json::from_str(text)
+        .map_err(|error| damaged(path, &format!("holds no results of runs: {error}")))?;
+    if head.format != FORMAT {
+        let format = head.format;
+        let problem = format!("has the format {format}, but this program reads {FORMAT}");
+        return Err(damaged(path, &problem));
+    }
+    Ok(head)
+}
+
 /// Reads the runs in the text of a file.
 fn read_runs(path: &Path, text: &str) -> Result<BTreeMap<Key, FinishedRun>, Error> {
     let whole: Whole = serde_json::from_str(text).map_err(|error| damaged(path, &error))?;
@@ -496,13 +534,7 @@ impl FinishedFile {
     /// Returns an error if the file is missing or damaged, or belongs to another experiment or scale.
     pub fn read(path: &Path, name: &str, scale: &str) -> Result<Self, Error> {
         let text = read_text(path)?;
-        let head: Head = serde_json::from_str(&text)
-            .map_err(|error| damaged(path, &format!("holds no results of runs: {error}")))?;
-        if head.format != FORMAT {
-            let format = head.format;
-            let problem = format!("has the format {format}, but this program reads {FORMAT}");
-            return Err(damaged(path, &problem));
-        }
+        let head = read_head(path, &text)?;
         let elsewhere = "choose another directory, or leave `--results` out";
         if head.experiment != name {
             let other = head.experiment;
@@ -526,15 +558,15 @@ impl FinishedFile {
         })
     }
 
-    /// Reads the runs of the experiment `name` at a scale, and the runs in all other results files of the directory. The
-    /// experiment's own file may be missing if there are others.
+    /// Reads the runs of the experiment `name` at a scale, and the runs in all other results files of the directory,
+    /// without their times. The experiment's own file may be missing if there are others.
     ///
     /// # Errors
     ///
     /// Returns the errors of [`FinishedFile::read`], and an error if another results file is damaged.
     pub fn read_all(path: &Path, name: &str, scale: &str) -> Result<Self, Error> {
         let others = Self::read_others(path)?;
-        let own = match path.exists() || others.is_empty() {
+        let own = match path.symlink_metadata().is_ok() || others.is_empty() {
             true => Self::read(path, name, scale)?,
             false => Self {
                 path: path.to_owned(),
@@ -546,21 +578,22 @@ impl FinishedFile {
     }
 
     /// Reads the runs in all results files beside the file at `path`. Other files of the directory are left out.
-    fn read_others(path: &Path) -> Result<BTreeMap<Key, (PathBuf, FinishedRun)>, Error> {
+    fn read_others(path: &Path) -> Result<BTreeMap<Key, Vec<(PathBuf, FinishedRun)>>, Error> {
         let folder = path.parent().into_iter();
         let entries = folder.flat_map(std::fs::read_dir).flatten().flatten();
         let is_other = |found: &PathBuf| {
-            found != path && found.extension().is_some_and(|end| end == "json") && found.is_file()
+            let is_json = found.extension().is_some_and(|end| end == "json");
+            found != path && is_json && found.is_file() && is_results_file(found)
         };
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_other).collect();
         files.sort();
-        let mut others = BTreeMap::new();
+        let mut others: BTreeMap<Key, Vec<(PathBuf, FinishedRun)>> = BTreeMap::new();
         for file in files {
             let text = read_text(&file)?;
-            let head = serde_json::from_str::<Head>(&text);
-            if head.is_ok_and(|head| head.format == FORMAT) {
-                let runs = read_runs(&file, &text)?.into_iter();
-                others.extend(runs.map(|(key, run)| (key, (file.clone(), run))));
+            read_head(&file, &text)?;
+            for (key, run) in read_runs(&file, &text)? {
+                let run = (file.clone(), run.without_times());
+                others.entry(key).or_default().push(run);
             }
         }
         Ok(others)

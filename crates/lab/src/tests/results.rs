@@ -483,6 +483,8 @@ fn the_losses_of_a_sweep_are_those_of_their_seeds() {
         tokens: 0.0,
         losses: vec![None, Some(2.5)],
         failed: Some("diverged".into()),
+        is_beyond: false,
+        is_untrained: false,
     };
     let sweep = r#"(over: [(field: "train.learning_rate", values: Grid([0.1]))], seeds: [7, 8])"#;
     let run = SweptRun {
