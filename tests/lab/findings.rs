@@ -166,8 +166,9 @@ fn front_page() -> String {
     let main: Vec<char> = main.collect();
     let [hold, fail, undecided, untested] =
         VERDICTS.map(|(sign, _)| main.iter().filter(|it| **it == sign).count());
+    let do_not = if fail == 1 { "does not" } else { "do not" };
     format!(
-        "{table}\nOf all {} main claims, {hold} hold, {fail} do not hold, {undecided} are undecided, and \
+        "{table}\nOf all {} main claims, {hold} hold, {fail} {do_not} hold, {undecided} are undecided, and \
          {untested} are not tested.\n",
         main.len()
     )
