@@ -307,7 +307,7 @@ fn runs_that_another_experiment_has_published_are_not_trained_again() {
     let shown = ok(&mut run("other.ron", &options));
     assert_eq!(trained(&shown), 0, "{shown}");
     assert!(!shown.contains("does not exist"), "{shown}");
-    // Without a file of its own, the first experiment draws training losses, so it trains its runs.
+    // The first experiment draws training losses, so it needs a file of its own.
     let says = ["pages/published.json", "does not exist"];
     fails(&mut run("published.ron", &["--results", "pages"]), 2, &says);
     // A damaged file of another experiment is named.
