@@ -25,8 +25,8 @@
 //!
 //! A module mostly uses modules before it in this order: `error`, `quantity`, `finished`, `options`, `tasks`, `stats`,
 //! `claims`, `sweep`, `experiment`, `scales`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`, `sound`,
-//! `check`, `judge`, `charts`, `origin`, `pool`, `train_runs`, `tune`, `tuning_report`, `notes`, `looks`, `results`,
-//! `run_experiment`, `compare`, `index`. `residual-zoo-drive` handles single runs.
+//! `check`, `judge`, `charts`, `origin`, `pool`, `tuning`, `train_runs`, `tune`, `tuning_report`, `notes`, `looks`,
+//! `results`, `run_experiment`, `compare`, `index`. `residual-zoo-drive` handles single runs.
 
 #![forbid(unsafe_code)]
 
@@ -62,6 +62,7 @@ mod tasks;
 mod tests;
 mod train_runs;
 mod tune;
+mod tuning;
 mod tuning_report;
 
 pub use check::unequal_budgets;
@@ -89,4 +90,4 @@ pub use scales::{ExperimentFile, ExperimentText};
 pub use stats::{Estimate, Line};
 pub use sweep::Sweep;
 pub use tasks::TaskSpec;
-pub use tune::{SweptRun, TriedPoint, Tuning};
+pub use tuning::{SweptRun, TriedPoint, Tuning};

@@ -1,220 +1,17 @@
-//! Runs sweeps, and finds the best point of every run.
+//! Runs sweeps: trains every run at every point, round by round.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::Corpus;
-use serde::Serialize;
-
 use residual_zoo_drive::training_flops;
 
 use crate::corpora::{check_data, open_corpora};
 use crate::finished::Goal;
-use crate::stats::Estimate;
 use crate::sweep::{OVER, Point, Sweep, Value, until};
 use crate::train_runs::train_runs;
+use crate::tuning::{SweptRun, TriedPoint, Tuning};
 use crate::{After, DataFacts, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool};
-
-/// The results of a sweep.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Tuning {
-    /// The sweep.
-    pub sweep: Sweep,
-    /// The runs that were swept.
-    pub runs: Vec<SweptRun>,
-}
-
-/// A swept run and its points.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SweptRun {
-    /// The name.
-    pub run: String,
-    /// Every point, in the order of the sweep; then the points beyond the ends of ranges.
-    pub tried: Vec<TriedPoint>,
-    /// The index of the point with the lowest mean validation loss; `None` if every point diverged, if a point could
-    /// not be trained, or if the sweep was stopped.
-    pub best: Option<usize>,
-    /// The reason why a point could not be trained, other than divergence; a stop is such a reason. If it is set, there
-    /// is no best point.
-    pub broken: Option<String>,
-}
-
-/// A point of a sweep, trained with every seed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct TriedPoint {
-    /// The values of the fields.
-    pub values: Vec<Value>,
-    /// The assignments of the point.
-    pub set: Vec<String>,
-    /// The share of the steps for which the point was trained; 1 if it was trained to the end.
-    pub share: f64,
-    /// The training tokens per seed.
-    pub tokens: f64,
-    /// The directory of each seed of the sweep in the pool; `None` if the seed failed, or if its results come from a
-    /// file.
-    #[serde(skip)]
-    pub directories: Vec<Option<PathBuf>>,
-    /// The validation loss of each seed of the sweep, in nats per token; `None` if the seed failed.
-    pub losses: Vec<Option<f64>>,
-    /// The reason why the point has no loss, if it has none.
-    pub failed: Option<String>,
-    /// Whether the point lies beyond an end of the sweep's ranges.
-    #[serde(skip)]
-    pub(crate) is_beyond: bool,
-    /// Whether the point was not trained, or could not be trained for another reason than divergence.
-    #[serde(skip)]
-    pub(crate) is_untrained: bool,
-}
-
-impl TriedPoint {
-    /// Returns the mean validation loss and its spread over the seeds; `None` if a seed failed.
-    pub fn loss(&self) -> Option<Estimate> {
-        match self.failed {
-            None => Estimate::of(&self.losses.iter().copied().flatten().collect::<Vec<_>>()),
-            Some(_) => None,
-        }
-    }
-
-    fn rank(&self) -> f64 {
-        self.loss().map_or(f64::INFINITY, |loss| loss.mean)
-    }
-}
-
-impl SweptRun {
-    /// Returns the reason why there is no best point.
-    pub fn failure(&self) -> String {
-        match &self.broken {
-            Some(why) => format!("a point could not be trained: {why}"),
-            None => "every point of the sweep diverged".into(),
-        }
-    }
-
-    /// Returns the best point.
-    pub fn best(&self) -> Option<&TriedPoint> {
-        self.tried.get(self.best?)
-    }
-}
-
-impl Tuning {
-    /// Returns a sentence for each run whose best value of a field is at an end of the range.
-    pub fn edges(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        for run in &self.runs {
-            let Some(best) = run.best() else {
-                continue;
-            };
-            for (field, (swept, value)) in self.sweep.over.iter().zip(&best.values).enumerate() {
-                let Value::Number(value) = value else {
-                    continue;
-                };
-                // The points that differ from the best one in this field only.
-                let is_near = |tried: &&TriedPoint| {
-                    let mut others = tried.values.iter().zip(&best.values).enumerate();
-                    !tried.is_untrained && others.all(|(i, (a, b))| i == field || a == b)
-                };
-                let tried = run.tried.iter().filter(is_near);
-                let tried = tried.map(|tried| &tried.values[field]);
-                if let Some(edge) = swept.edge(tried, *value) {
-                    warnings.push(format!(
-                        "{}: the best {}, {value}, is at the {edge} end of its range; extend the range, if the field allows it",
-                        run.run,
-                        swept.name()
-                    ));
-                }
-            }
-        }
-        warnings
-    }
-
-    /// Returns the best point of each run, such as `GPT-2: learning rate 0.003`.
-    pub fn bests(&self) -> Vec<String> {
-        let best = |run: &SweptRun| match run.best() {
-            Some(best) => format!(
-                "{}: {}",
-                run.run,
-                self.sweep.describe(&Point(best.values.clone()))
-            ),
-            None => format!("{}: no point, because {}", run.run, run.failure()),
-        };
-        self.runs.iter().map(best).collect()
-    }
-
-    /// Returns the name of the run and the values at each point, keyed by the name of the point. A tuned run has the
-    /// values of its best point.
-    pub(crate) fn values(&self) -> BTreeMap<String, (&str, &[Value])> {
-        let mut values = BTreeMap::new();
-        for run in &self.runs {
-            for tried in &run.tried {
-                let point = self.sweep.describe(&Point(tried.values.clone()));
-                values.insert(format!("{}, {point}", run.run), (&*run.run, &*tried.values));
-            }
-            if let Some(best) = run.best().filter(|_| self.sweep.tuned) {
-                values.insert(run.run.clone(), (&*run.run, &*best.values));
-            }
-        }
-        values
-    }
-
-    /// Returns the training tokens of all points and seeds.
-    pub fn tokens(&self) -> f64 {
-        let of_seeds = self.sweep.seeds.len() as f64;
-        self.points().map(|tried| tried.tokens * of_seeds).sum()
-    }
-
-    /// Returns the points of all runs.
-    pub(crate) fn points(&self) -> impl Iterator<Item = &TriedPoint> {
-        self.runs.iter().flat_map(|run| &run.tried)
-    }
-
-    /// Returns each run of `planned` that has a best point, set to that point, for all seeds.
-    fn bests_of<C: ModelConfig>(
-        &self,
-        planned: &[PlannedRun<C>],
-    ) -> Result<Vec<Candidate<C>>, Error> {
-        let mut bests = Vec::new();
-        for (i, (run, swept)) in planned.iter().zip(&self.runs).enumerate() {
-            if let (Some(at), Some(best)) = (swept.best, swept.best()) {
-                let mut planned = run.clone().set(&best.set, OVER)?;
-                planned.seeds = None;
-                bests.push(Candidate {
-                    at: (i, at),
-                    planned,
-                });
-            }
-        }
-        Ok(bests)
-    }
-
-    /// Returns the runs of `planned`, each at its best point. A run without a best point is returned as missing.
-    pub(crate) fn tuned<C: ModelConfig>(
-        &self,
-        planned: &[PlannedRun<C>],
-    ) -> Result<(Vec<PlannedRun<C>>, Vec<Missing>), Error> {
-        let (mut tuned, mut missing) = (Vec::new(), Vec::new());
-        for (run, swept) in planned.iter().zip(&self.runs) {
-            match swept.best() {
-                Some(best) => {
-                    let mut run = run.clone().set(&best.set, OVER)?;
-                    // Adds the values of the best point, so that charts and tables can show them.
-                    for (swept, value) in self.sweep.over.iter().zip(&best.values) {
-                        if let Value::Number(value) = value {
-                            run.values.insert(swept.name(), *value);
-                        }
-                    }
-                    tuned.push(run);
-                }
-                None => missing.push(Missing {
-                    run: run.name.clone(),
-                    seed: None,
-                    why: swept.failure(),
-                    diverged: swept.broken.is_none(),
-                }),
-            }
-        }
-        Ok((tuned, missing))
-    }
-}
 
 /// Groups the indices of runs by generation: first the runs with new weights, then the runs that start from them, and
 /// so on.
@@ -265,7 +62,7 @@ impl Sweep {
         let corpora: BTreeMap<usize, &Corpus> =
             at.zip(corpora.iter().map(|corpus| &**corpus)).collect();
         let data: Vec<&Corpus> = candidates.iter().map(|it| corpora[&it.at.0]).collect();
-        let mut whole = Outcome {
+        let whole = Outcome {
             data: DataFacts::of_runs(&runs, &data),
             ..Outcome::default()
         };
@@ -275,80 +72,28 @@ impl Sweep {
             let pool = Pool::open(options);
             pool.forget(&pool.runs(&runs, &self.seeds, &data))?;
         }
-        let mut tuning = self.untrained(planned, &points);
         let options = &Options {
             to_come: claimed as f64 * work_of_first_points(&candidates, &corpora),
             ..options.clone()
         };
-        let rungs = self.rungs(&runs);
+        let mut search = Search {
+            sweep: self,
+            planned,
+            rungs: self.rungs(&runs),
+            corpora,
+            options,
+            tuning: self.untrained(planned, &points),
+            whole,
+        };
         for generation in generations(planned) {
-            let of_generation = |candidate: &Candidate<C>| generation.contains(&candidate.at.0);
-            let of_generation = candidates.iter().filter(|it| of_generation(it));
-            let mut candidates: Vec<Candidate<C>> = of_generation.cloned().collect();
-            while !candidates.is_empty() {
-                for (rung, share) in rungs.iter().enumerate() {
-                    // A run that starts from an earlier run starts from the best point of that run.
-                    let mut parents = tuning.bests_of(planned)?;
-                    parents.retain(|parent| !generation.contains(&parent.at.0));
-                    let turns: Vec<&Candidate<C>> = parents.iter().chain(&candidates).collect();
-                    let runs: Vec<_> = turns.iter().map(|turn| turn.planned.clone()).collect();
-                    let data: Vec<&Corpus> = turns.iter().map(|turn| corpora[&turn.at.0]).collect();
-                    let mut outcome =
-                        train_runs(&runs, &self.seeds, &data, Goal::Point(*share), options);
-                    whole.finished.extend(std::mem::take(&mut outcome.finished));
-                    whole.stopped |= outcome.stopped;
-                    whole.seconds.append(&mut outcome.seconds);
-                    if whole.stopped {
-                        whole.missing = outcome.missing;
-                        // A run whose points have all diverged has no candidate left.
-                        let left = |i: usize, run: &SweptRun| {
-                            candidates.iter().any(|candidate| candidate.at.0 == i)
-                                || run.tried.iter().all(|tried| tried.share == 0.0)
-                        };
-                        for (i, run) in tuning.runs.iter_mut().enumerate() {
-                            if left(i, run) {
-                                run.best = None;
-                                run.broken.get_or_insert("the sweep was stopped".into());
-                            }
-                        }
-                        return Ok((tuning, whole));
-                    }
-                    for candidate in &candidates {
-                        tuning.record(candidate, *share, &outcome);
-                    }
-                    // The observation of a later rung replaces the observation of an earlier one.
-                    for mut found in outcome.observations {
-                        found.rows = Vec::new();
-                        let is_same = |other: &Observation| {
-                            (&other.run, other.seed) == (&found.run, found.seed)
-                        };
-                        whole.observations.retain(|other| !is_same(other));
-                        whole.observations.push(found);
-                    }
-                    // A point beyond the grid that cannot be trained is the end of its range.
-                    let is_beyond = |name: &str| {
-                        let mut beyond = candidates.iter().filter(|it| it.at.1 >= points.len());
-                        beyond.any(|candidate| candidate.planned.name == name)
-                    };
-                    let broken = outcome.missing.into_iter();
-                    let broken = broken.filter(|it| !it.diverged && !is_beyond(&it.run));
-                    whole.missing.extend(broken);
-                    if rung + 1 < rungs.len() {
-                        candidates = self.survivors(candidates, &tuning);
-                    }
-                }
-                tuning.choose();
-                candidates = self.widen(planned, &generation, &corpora, &mut tuning);
-                if options.force {
-                    let runs: Vec<_> = candidates.iter().map(|it| it.planned.clone()).collect();
-                    let data: Vec<&Corpus> =
-                        candidates.iter().map(|it| corpora[&it.at.0]).collect();
-                    let pool = Pool::open(options);
-                    pool.forget(&pool.runs(&runs, &self.seeds, &data))?;
-                }
+            let of_generation = |candidate: &&Candidate<C>| generation.contains(&candidate.at.0);
+            let of_generation = candidates.iter().filter(of_generation);
+            search.generation(&generation, of_generation.cloned().collect())?;
+            if search.whole.stopped {
+                break;
             }
         }
-        Ok((tuning, whole))
+        Ok((search.tuning, search.whole))
     }
 
     /// Returns the share of the steps at which each rung ends (see [`Halving`](crate::sweep::Halving)). Without
@@ -411,42 +156,6 @@ impl Sweep {
         all.collect()
     }
 
-    /// Adds the points beyond the ends of ranges to the runs of a generation whose best point is at an end. Returns
-    /// these runs at these points.
-    fn widen<C: ModelConfig>(
-        &self,
-        planned: &[PlannedRun<C>],
-        generation: &[usize],
-        corpora: &BTreeMap<usize, &Corpus>,
-        tuning: &mut Tuning,
-    ) -> Vec<Candidate<C>> {
-        let mut candidates = Vec::new();
-        for i in generation.iter().copied() {
-            let run = &mut tuning.runs[i];
-            let Some(best) = run.best().map(|best| best.values.clone()) else {
-                continue;
-            };
-            let tried: Vec<&[Value]> = run.tried.iter().map(|tried| &*tried.values).collect();
-            for point in self.wider(&tried, &best) {
-                let at = (i, run.tried.len());
-                let is_fit = |candidate: &Candidate<C>| {
-                    let PlannedRun { name, config, .. } = &candidate.planned;
-                    let config = config.as_ref();
-                    config.is_none_or(|config| check_data(name, config, corpora[&i]).is_ok())
-                };
-                if let Some(candidate) = self.candidate(&planned[i], at, &point).ok().filter(is_fit)
-                {
-                    run.tried.push(TriedPoint {
-                        is_beyond: true,
-                        ..self.untried(&point)
-                    });
-                    candidates.push(candidate);
-                }
-            }
-        }
-        candidates
-    }
-
     /// Returns every run at every point.
     fn candidates<C: ModelConfig>(
         &self,
@@ -501,13 +210,119 @@ impl Sweep {
             runs: planned.iter().map(run).collect(),
         }
     }
+}
+
+/// A sweep under way.
+struct Search<'a, C> {
+    sweep: &'a Sweep,
+    planned: &'a [PlannedRun<C>],
+    /// The data of each run, by the index of the run. All points of a run have the same data.
+    corpora: BTreeMap<usize, &'a Corpus>,
+    /// The share of the steps at which each rung ends.
+    rungs: Vec<f64>,
+    options: &'a Options,
+    tuning: Tuning,
+    /// The outcome of all training runs so far.
+    whole: Outcome,
+}
+
+impl<C: ModelConfig> Search<'_, C> {
+    /// Trains the candidates of a generation. As long as ranges are widened, also trains the points beyond their ends.
+    fn generation(
+        &mut self,
+        generation: &[usize],
+        mut candidates: Vec<Candidate<C>>,
+    ) -> Result<(), Error> {
+        while !candidates.is_empty() {
+            self.rungs_of(generation, candidates)?;
+            if self.whole.stopped {
+                return Ok(());
+            }
+            self.tuning.choose();
+            candidates = self.widen(generation);
+            if self.options.force {
+                let runs: Vec<_> = candidates.iter().map(|it| it.planned.clone()).collect();
+                let pool = Pool::open(self.options);
+                let data: Vec<&Corpus> = candidates.iter().map(|it| self.data(it)).collect();
+                pool.forget(&pool.runs(&runs, &self.sweep.seeds, &data))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Trains candidates from rung to rung, and gives up the worse ones between them.
+    fn rungs_of(
+        &mut self,
+        generation: &[usize],
+        mut candidates: Vec<Candidate<C>>,
+    ) -> Result<(), Error> {
+        for (rung, share) in self.rungs.clone().into_iter().enumerate() {
+            if rung > 0 {
+                candidates = self.survivors(candidates);
+            }
+            // A run that starts from an earlier run starts from the best point of that run.
+            let mut turns = self.tuning.bests_of(self.planned)?;
+            turns.retain(|parent| !generation.contains(&parent.at.0));
+            turns.extend(candidates.iter().cloned());
+            let runs: Vec<_> = turns.iter().map(|turn| turn.planned.clone()).collect();
+            let data: Vec<&Corpus> = turns.iter().map(|turn| self.data(turn)).collect();
+            let goal = Goal::Point(share);
+            let outcome = train_runs(&runs, &self.sweep.seeds, &data, goal, self.options);
+            self.take(outcome, share, &candidates);
+            if self.whole.stopped {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over what one rung has found. A stop leaves the runs of these candidates, and all later runs, without a
+    /// best point.
+    fn take(&mut self, mut outcome: Outcome, share: f64, candidates: &[Candidate<C>]) {
+        let whole = &mut self.whole;
+        whole.finished.extend(std::mem::take(&mut outcome.finished));
+        whole.seconds.append(&mut outcome.seconds);
+        whole.stopped |= outcome.stopped;
+        if whole.stopped {
+            whole.missing = outcome.missing;
+            for (i, run) in self.tuning.runs.iter_mut().enumerate() {
+                // A run whose points have all diverged has no candidate left.
+                let has_candidates = candidates.iter().any(|candidate| candidate.at.0 == i);
+                if has_candidates || run.tried.iter().all(|tried| tried.share == 0.0) {
+                    run.best = None;
+                    run.broken.get_or_insert("the sweep was stopped".into());
+                }
+            }
+            return;
+        }
+        for candidate in candidates {
+            self.tuning.record(candidate, share, &outcome);
+        }
+        // The observation of a later rung replaces the observation of an earlier one.
+        for mut found in outcome.observations {
+            found.rows = Vec::new();
+            let is_same =
+                |other: &Observation| (&other.run, other.seed) == (&found.run, found.seed);
+            whole.observations.retain(|other| !is_same(other));
+            whole.observations.push(found);
+        }
+        // A point beyond the grid that cannot be trained is the end of its range.
+        let is_beyond = |name: &str| {
+            let mut named = candidates.iter().filter(|it| it.planned.name == name);
+            named.any(|it| self.tuning.runs[it.at.0].tried[it.at.1].is_beyond)
+        };
+        let broken = outcome.missing.into_iter();
+        whole
+            .missing
+            .extend(broken.filter(|it| !it.diverged && !is_beyond(&it.run)));
+    }
 
     /// Returns the candidates of each run that continue to the next rung, in order.
-    fn survivors<C>(&self, candidates: Vec<Candidate<C>>, tuning: &Tuning) -> Vec<Candidate<C>> {
-        let Some(halving) = self.halving else {
+    fn survivors(&self, candidates: Vec<Candidate<C>>) -> Vec<Candidate<C>> {
+        let Some(halving) = self.sweep.halving else {
             return candidates;
         };
-        let rank = |(run, point): (usize, usize)| tuning.runs[run].tried[point].rank();
+        let rank = |(run, point): (usize, usize)| self.tuning.runs[run].tried[point].rank();
         let mut ranked: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
         for candidate in &candidates {
             ranked.entry(candidate.at.0).or_default().push(candidate.at);
@@ -521,6 +336,40 @@ impl Sweep {
         }
         let goes_on = |candidate: &Candidate<C>| kept.contains(&candidate.at);
         candidates.into_iter().filter(goes_on).collect()
+    }
+
+    /// Adds the points beyond the ends of ranges to the runs of a generation whose best point is at an end. Returns
+    /// these runs at these points.
+    fn widen(&mut self, generation: &[usize]) -> Vec<Candidate<C>> {
+        let mut candidates = Vec::new();
+        for i in generation.iter().copied() {
+            let run = &mut self.tuning.runs[i];
+            let Some(best) = run.best().map(|best| best.values.clone()) else {
+                continue;
+            };
+            let tried: Vec<&[Value]> = run.tried.iter().map(|tried| &*tried.values).collect();
+            for point in self.sweep.wider(&tried, &best) {
+                let at = (i, run.tried.len());
+                let candidate = self.sweep.candidate(&self.planned[i], at, &point);
+                let is_fit = |candidate: &Candidate<C>| {
+                    let PlannedRun { name, config, .. } = &candidate.planned;
+                    let config = config.as_ref();
+                    config.is_none_or(|config| check_data(name, config, self.corpora[&i]).is_ok())
+                };
+                if let Some(candidate) = candidate.ok().filter(is_fit) {
+                    run.tried.push(TriedPoint {
+                        is_beyond: true,
+                        ..self.sweep.untried(&point)
+                    });
+                    candidates.push(candidate);
+                }
+            }
+        }
+        candidates
+    }
+
+    fn data(&self, candidate: &Candidate<C>) -> &Corpus {
+        self.corpora[&candidate.at.0]
     }
 }
 
@@ -538,14 +387,23 @@ fn work_of_first_points<C: ModelConfig>(
 }
 
 impl Tuning {
-    /// Chooses the best point of every run among the points that were trained to the end.
-    fn choose(&mut self) {
-        for run in &mut self.runs {
-            let whole = run.tried.iter().enumerate();
-            let whole = whole.filter(|(_, tried)| tried.share == 1.0 && tried.loss().is_some());
-            let best = whole.min_by(|(_, a), (_, b)| a.rank().total_cmp(&b.rank()));
-            run.best = best.map(|(i, _)| i).filter(|_| run.broken.is_none());
+    /// Returns each run of `planned` that has a best point, set to that point, for all seeds.
+    fn bests_of<C: ModelConfig>(
+        &self,
+        planned: &[PlannedRun<C>],
+    ) -> Result<Vec<Candidate<C>>, Error> {
+        let mut bests = Vec::new();
+        for (i, (run, swept)) in planned.iter().zip(&self.runs).enumerate() {
+            if let (Some(at), Some(best)) = (swept.best, swept.best()) {
+                let mut planned = run.clone().set(&best.set, OVER)?;
+                planned.seeds = None;
+                bests.push(Candidate {
+                    at: (i, at),
+                    planned,
+                });
+            }
         }
+        Ok(bests)
     }
 
     /// Records the observations of a candidate after a share of its steps.

@@ -7,7 +7,7 @@ use residual_zoo_report::{
 use crate::Observed;
 use crate::stats::Estimate;
 use crate::sweep::{Swept, Value};
-use crate::tune::{SweptRun, TriedPoint, Tuning};
+use crate::tuning::{SweptRun, TriedPoint, Tuning};
 
 const LOSS: &str = "valid_loss";
 

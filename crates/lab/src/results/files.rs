@@ -13,7 +13,7 @@ use crate::charts::RunRow;
 use crate::experiment::ChartSpec;
 use crate::finished::{FinishedFile, FinishedRuns, Host};
 use crate::sweep::Value;
-use crate::tune::Tuning;
+use crate::tuning::Tuning;
 
 impl Results {
     /// Returns a CSV with a line for every observation. A line has the swept values, the directory of the run, and all

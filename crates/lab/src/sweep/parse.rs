@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-use super::{Range, Swept, Value, Values, is_inexact};
+use super::values::is_inexact;
+use super::{Range, Swept, Value, Values};
 
 /// Parses `FIELD=VALUES`. Values are a list `8,16,32`, a range `0..0.3:4` with its number of values, a logarithmic
 /// range `1e-4..1e-1:log:8`, or draws `1e-4..1e-1:log-uniform:8`.
