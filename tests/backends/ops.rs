@@ -1,7 +1,9 @@
 //! The fast and the plain forms agree on every backend that is compiled in.
 
 use burn::tensor::backend::AutodiffBackend;
-use residual_zoo::backend::OnBackend;
+use residual_zoo::backend::{BackendKind, OnBackend};
+use residual_zoo::core::ops::forms;
+use residual_zoo_kernels as kernels;
 use residual_zoo_testing::{my_turn, ops};
 
 use crate::in_f32;
@@ -23,7 +25,12 @@ fn fast_and_plain_forms_agree() {
     let _turn = my_turn();
     for kind in in_f32() {
         println!("{kind}");
-        kind.run(kind.default_gpu(), Agree)
-            .unwrap_or_else(|e| panic!("{e}"));
+        let agree = || kind.run(kind.default_gpu(), Agree);
+        let (agreed, plain) = forms::recorded(agree);
+        agreed.unwrap_or_else(|e| panic!("{e}"));
+        // Without a fast form, a comparison would compare the plain form with itself.
+        if kind == BackendKind::Flex && !kernels::plain_only() {
+            assert_eq!(plain, [""; 0]);
+        }
     }
 }

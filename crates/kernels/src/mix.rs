@@ -1,4 +1,5 @@
-//! Weighted sums of the parallel streams at each position, for hyper-connections: out_t = Σ_s a[s, t] h_s.
+//! Weighted sums of the parallel streams at each position, for hyper-connections: out_t = Σ_s a[s, t] h_s. Dot products
+//! of the streams at each position: a[s, t] = ⟨h_s, g_t⟩.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
@@ -24,6 +25,30 @@ pub fn mix<B: Backend>(
     result.map(of).map_err(|inputs| inputs.map(of))
 }
 
+/// The operation of [`dots`].
+#[derive(Clone, Copy, Debug)]
+struct Dots;
+
+/// Computes H Gᵀ for each position: `h` `[batch, time, n, d]` and `g` `[batch, time, m, d]` to `[batch, time, n, m]`.
+///
+/// # Errors
+///
+/// Returns `h` and `g` if there is no kernel for them.
+pub fn dots<B: Backend>(
+    h: Tensor<B, 4>,
+    g: Tensor<B, 4>,
+) -> Result<Tensor<B, 4>, [Tensor<B, 4>; 2]> {
+    let of = |x| Tensor::from_primitive(TensorPrimitive::Float(x));
+    let inputs = [h, g].map(|x| x.into_primitive().tensor());
+    let result = apply::<B, _, 2>(&Dots, inputs);
+    result.map(of).map_err(|inputs| inputs.map(of))
+}
+
+#[cfg(feature = "cube")]
+crate::op::no_kernel!(Dots, 2, cube);
+#[cfg(feature = "tch")]
+crate::op::no_kernel!(Dots, 2, burn::backend::LibTorch, burn_tch::TchTensor);
+
 #[cfg(feature = "flex")]
 pub(crate) mod flex {
     use burn::backend::Flex;
@@ -31,7 +56,7 @@ pub(crate) mod flex {
     use burn_flex::FlexTensor;
     use pulp::{Simd, WithSimd};
 
-    use super::Mix;
+    use super::{Dots, Mix};
     use crate::flex::{
         Real, add_up, contiguous, each, real, rows_per_task, simd, slice, with_real, zeros,
     };
@@ -91,33 +116,48 @@ pub(crate) mod flex {
         type Output = ();
 
         #[inline(always)]
-        fn with_simd<S: Simd>(self, _: S) {
+        fn with_simd<S: Simd>(self, simd: S) {
             let Sizes { n, m, d, .. } = self.sizes;
             let (from, to) = if self.transposed { (m, n) } else { (n, m) };
             let positions = self.h.chunks_exact(from * d);
             let positions = positions.zip(self.out.chunks_exact_mut(to * d));
             for (p, (h, out)) in positions.enumerate() {
                 let a = self.sizes.weights(self.a, self.first + p);
-                for (j, out) in out.chunks_exact_mut(d).enumerate() {
-                    for (i, h) in h.chunks_exact(d).enumerate() {
-                        let at = if self.transposed {
-                            j * m + i
-                        } else {
-                            i * m + j
-                        };
-                        add_scaled(out, a[at], h);
+                // With one feature, the longest inner loop is over a row of A.
+                match (d, self.transposed) {
+                    (1, false) => {
+                        for (&h, a) in h.iter().zip(a.chunks_exact(m)) {
+                            add_scaled(out, h, a);
+                        }
+                    }
+                    (1, true) => {
+                        for (out, a) in out.iter_mut().zip(a.chunks_exact(m)) {
+                            *out = *out + E::dot(simd, a, h);
+                        }
+                    }
+                    _ => {
+                        for (j, out) in out.chunks_exact_mut(d).enumerate() {
+                            for (i, h) in h.chunks_exact(d).enumerate() {
+                                let at = if self.transposed {
+                                    j * m + i
+                                } else {
+                                    i * m + j
+                                };
+                                add_scaled(out, a[at], h);
+                            }
+                        }
                     }
                 }
             }
         }
     }
 
-    /// da[s, t] += ⟨h_s, g_t⟩.
+    /// a[s, t] += ⟨h_s, g_t⟩.
     struct Products<'a, E> {
         sizes: Sizes,
         h: &'a [E],
-        grad: &'a [E],
-        da: &'a mut [E],
+        g: &'a [E],
+        a: &'a mut [E],
     }
 
     impl<E: Real> WithSimd for Products<'_, E> {
@@ -129,13 +169,20 @@ pub(crate) mod flex {
                 shared, n, m, d, ..
             } = self.sizes;
             let positions = self.h.chunks_exact(n * d);
-            let positions = positions.zip(self.grad.chunks_exact(m * d));
-            for (p, (h, grad)) in positions.enumerate() {
+            let positions = positions.zip(self.g.chunks_exact(m * d));
+            for (p, (h, g)) in positions.enumerate() {
                 let from = if shared { 0 } else { p * n * m };
+                if d == 1 {
+                    let a = self.a[from..from + n * m].chunks_exact_mut(m);
+                    for (&h, a) in h.iter().zip(a) {
+                        add_scaled(a, h, g);
+                    }
+                    continue;
+                }
                 for (s, h) in h.chunks_exact(d).enumerate() {
-                    for (t, grad) in grad.chunks_exact(d).enumerate() {
-                        let da = &mut self.da[from + s * m + t];
-                        *da = *da + E::dot(simd, h, grad);
+                    for (t, g) in g.chunks_exact(d).enumerate() {
+                        let a = &mut self.a[from + s * m + t];
+                        *a = *a + E::dot(simd, h, g);
                     }
                 }
             }
@@ -176,33 +223,82 @@ pub(crate) mod flex {
 
     fn backward<E: Real>([a, h]: &[FlexTensor; 2], grad: &FlexTensor) -> [FlexTensor; 2] {
         let sizes = Sizes::of(a, h);
-        let Sizes {
-            shared, n, m, d, ..
-        } = sizes;
+        let da = products::<E>(sizes, h, grad);
         let dh = sum::<E>(sizes, true, a, grad);
-        let (from, of_out) = (slice::<E>(h), slice::<E>(grad));
-        let rows = rows_per_task(n.max(m) * d);
-        let tasks = from.chunks(rows * n * d).zip(of_out.chunks(rows * m * d));
-        let da = each(tasks.collect(), from.len(), |(h, grad): (&[E], &[E])| {
-            let weights = if shared { n * m } else { h.len() / d * m };
-            let mut da = vec![E::zero(); weights];
-            let da_of = &mut da;
-            simd(Products {
-                sizes,
-                h,
-                grad,
-                da: da_of,
-            });
-            da
-        });
-        let da = match shared {
-            true => add_up(da, n * m),
-            false => da.concat(),
-        };
         [
             FlexTensor::from_data(TensorData::new(da, a.shape())),
             FlexTensor::from_data(TensorData::new(dh, h.shape())),
         ]
+    }
+
+    /// Returns a[s, t] = ⟨h_s, g_t⟩ for each position, or its sum over all positions if they have the same weights.
+    fn products<E: Real>(sizes: Sizes, h: &FlexTensor, g: &FlexTensor) -> Vec<E> {
+        let Sizes {
+            shared, n, m, d, ..
+        } = sizes;
+        let (h, g) = (slice::<E>(h), slice::<E>(g));
+        let rows = rows_per_task(n.max(m) * d);
+        let tasks = h.chunks(rows * n * d).zip(g.chunks(rows * m * d));
+        let parts = each(tasks.collect(), h.len(), |(h, g): (&[E], &[E])| {
+            let weights = if shared { n * m } else { h.len() / d * m };
+            let mut part = vec![E::zero(); weights];
+            let a = &mut part;
+            simd(Products { sizes, h, g, a });
+            part
+        });
+        match shared {
+            true => add_up(parts, n * m),
+            false => parts.concat(),
+        }
+    }
+
+    fn dots<E: Real>(
+        sizes: Sizes,
+        shape: [usize; 4],
+        h: &FlexTensor,
+        g: &FlexTensor,
+    ) -> FlexTensor {
+        FlexTensor::from_data(TensorData::new(products::<E>(sizes, h, g), shape))
+    }
+
+    /// dh_s = Σ_t da[s, t] g_t, and dg_t = Σ_s da[s, t] h_s.
+    fn grads_of_dots<E: Real>(da: &FlexTensor, h: &FlexTensor, g: &FlexTensor) -> [FlexTensor; 2] {
+        let sizes = Sizes::of(da, h);
+        let dh = sum::<E>(sizes, true, da, g);
+        let dg = sum::<E>(sizes, false, da, h);
+        [
+            FlexTensor::from_data(TensorData::new(dh, h.shape())),
+            FlexTensor::from_data(TensorData::new(dg, g.shape())),
+        ]
+    }
+
+    impl Op<Flex, 2> for Dots {
+        type Kept = [FlexTensor; 2];
+
+        fn takes(&self, inputs: &[FlexTensor; 2]) -> bool {
+            let [h, g]: [[usize; 4]; 2] = inputs.each_ref().map(|x| x.shape().dims());
+            let is_alike = (h[0], h[1], h[3]) == (g[0], g[1], g[3]);
+            real(inputs) && is_alike && h[2] * g[2] * h[3] > 0
+        }
+
+        fn forward(&self, inputs: [FlexTensor; 2]) -> (FlexTensor, [FlexTensor; 2]) {
+            let [h, g] = inputs.map(contiguous);
+            let [batch, time, n, d]: [usize; 4] = h.shape().dims();
+            let sizes = Sizes {
+                positions: batch * time,
+                shared: false,
+                n,
+                m: g.shape()[2],
+                d,
+            };
+            let shape = [batch, time, n, sizes.m];
+            let a = with_real!(&h, dots(sizes, shape, &h, &g));
+            (a, [h, g])
+        }
+
+        fn backward(&self, [h, g]: [FlexTensor; 2], grad: FlexTensor) -> [FlexTensor; 2] {
+            with_real!(&h, grads_of_dots(&contiguous(grad), &h, &g))
+        }
     }
 
     impl Op<Flex, 2> for Mix {

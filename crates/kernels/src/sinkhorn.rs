@@ -33,12 +33,45 @@ mod flex {
     use burn::backend::Flex;
     use burn::tensor::TensorMetadata as _;
     use burn_flex::FlexTensor;
+    use pulp::{Simd, WithSimd};
 
     use super::Sinkhorn;
     use crate::flex::{
-        Real, contiguous, each, real, rows_per_task, slice, tensor_like, width, with_real,
+        Real, contiguous, each, real, rows_per_task, simd, slice, tensor_like, width, with_real,
     };
     use crate::op::Op;
+
+    /// Number of matrices that are normalised at a time. It is a multiple of every SIMD width.
+    const LANES: usize = 16;
+
+    /// One entry of each of these matrices.
+    type Lanes<E> = [E; LANES];
+
+    /// Number of elements per task, for matrices of side `n`.
+    fn per_task(n: usize) -> usize {
+        rows_per_task(n * n).next_multiple_of(LANES) * n * n
+    }
+
+    /// Returns the matrices of `from`, at most [`LANES`], entry by entry. Missing matrices are ones.
+    #[inline(always)]
+    fn gather<E: Real>(from: &[E], to: &mut [Lanes<E>]) {
+        let size = to.len();
+        for (at, entry) in to.iter_mut().enumerate() {
+            for (lane, x) in entry.iter_mut().enumerate() {
+                *x = from.get(lane * size + at).copied().unwrap_or(E::one());
+            }
+        }
+    }
+
+    /// Undoes [`gather`].
+    #[inline(always)]
+    fn scatter<E: Real>(from: &[Lanes<E>], to: &mut [E]) {
+        for (lane, to) in to.chunks_exact_mut(from.len()).enumerate() {
+            for (to, entry) in to.iter_mut().zip(from) {
+                *to = entry[lane];
+            }
+        }
+    }
 
     impl Sinkhorn {
         /// Returns the index of entry `k` of line `line` in step `step`, for matrices of side `n`. A line is a column
@@ -53,71 +86,126 @@ mod flex {
 
         /// Multiplies each line by 1 / (sum + ε), and writes this factor to `inverse`.
         #[inline(always)]
-        fn step<E: Real>(&self, step: usize, n: usize, m: &mut [E], inverse: &mut [E]) {
+        fn step<E: Real>(&self, step: usize, m: &mut [Lanes<E>], inverse: &mut [Lanes<E>]) {
+            let n = inverse.len();
             for (line, inverse) in inverse.iter_mut().enumerate() {
-                let sum = (0..n).fold(E::zero(), |sum, k| sum + m[Self::at(step, n, line, k)]);
-                *inverse = (sum + E::of(self.eps)).recip();
+                let mut sum = [E::zero(); LANES];
+                for k in 0..n {
+                    let m = &m[Self::at(step, n, line, k)];
+                    for lane in 0..LANES {
+                        sum[lane] = sum[lane] + m[lane];
+                    }
+                }
+                for lane in 0..LANES {
+                    inverse[lane] = (sum[lane] + E::of(self.eps)).recip();
+                }
                 for k in 0..n {
                     let m = &mut m[Self::at(step, n, line, k)];
-                    *m = *m * *inverse;
+                    for lane in 0..LANES {
+                        m[lane] = m[lane] * inverse[lane];
+                    }
                 }
             }
         }
+    }
 
-        fn forward_of<E: Real>(&self, m: &FlexTensor) -> FlexTensor {
-            let n = width(m);
-            let mut out = slice::<E>(m).to_vec();
-            let elements = out.len();
-            let tasks = out.chunks_mut(rows_per_task(n * n) * n * n).collect();
-            each(tasks, elements * self.steps, |out: &mut [E]| {
-                let mut inverse = vec![E::zero(); n];
-                for m in out.chunks_exact_mut(n * n) {
-                    for step in 0..self.steps {
-                        self.step(step, n, m, &mut inverse);
-                    }
+    /// Normalises the matrices `m` of side `n`.
+    struct Forward<'a, E> {
+        op: Sinkhorn,
+        n: usize,
+        m: &'a mut [E],
+    }
+
+    impl<E: Real> WithSimd for Forward<'_, E> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) {
+            let size = self.n * self.n;
+            let mut now = vec![[E::zero(); LANES]; size];
+            let mut inverse = vec![[E::zero(); LANES]; self.n];
+            for m in self.m.chunks_mut(LANES * size) {
+                gather(m, &mut now);
+                for step in 0..self.op.steps {
+                    self.op.step(step, &mut now, &mut inverse);
                 }
-            });
-            tensor_like(out, m)
+                scatter(&now, m);
+            }
         }
+    }
 
-        fn backward_of<E: Real>(&self, m: &FlexTensor, grad: &FlexTensor) -> FlexTensor {
-            let n = width(m);
-            let size = rows_per_task(n * n) * n * n;
-            let mut out = slice::<E>(grad).to_vec();
-            let elements = out.len();
-            let tasks = out.chunks_mut(size).zip(slice::<E>(m).chunks(size));
-            each(
-                tasks.collect(),
-                elements * self.steps,
-                |(out, m): (&mut [E], &[E])| {
-                    // The matrix after each step, and the factor of each line.
-                    let mut after = vec![E::zero(); self.steps * n * n];
-                    let mut inverse = vec![E::zero(); self.steps * n];
-                    for (d, m) in out.chunks_exact_mut(n * n).zip(m.chunks_exact(n * n)) {
-                        let mut now = m.to_vec();
-                        let steps = after
-                            .chunks_exact_mut(n * n)
-                            .zip(inverse.chunks_exact_mut(n));
-                        for (step, (after, inverse)) in steps.enumerate() {
-                            self.step(step, n, &mut now, inverse);
-                            after.copy_from_slice(&now);
+    /// Turns the gradients `d` of the results into the gradients of the matrices `m` of side `n`.
+    struct Backward<'a, E> {
+        op: Sinkhorn,
+        n: usize,
+        m: &'a [E],
+        d: &'a mut [E],
+    }
+
+    impl<E: Real> WithSimd for Backward<'_, E> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) {
+            let (n, steps) = (self.n, self.op.steps);
+            let size = n * n;
+            let nothing = [E::zero(); LANES];
+            let (mut now, mut grad) = (vec![nothing; size], vec![nothing; size]);
+            // The matrices after each step, and the factor of each line.
+            let mut after = vec![nothing; steps * size];
+            let mut inverse = vec![nothing; steps * n];
+            let parts = self.d.chunks_mut(LANES * size);
+            for (d, m) in parts.zip(self.m.chunks(LANES * size)) {
+                gather(m, &mut now);
+                gather(d, &mut grad);
+                for step in 0..steps {
+                    let inverse = &mut inverse[step * n..][..n];
+                    self.op.step(step, &mut now, inverse);
+                    after[step * size..][..size].copy_from_slice(&now);
+                }
+                for step in (0..steps).rev() {
+                    let after = &after[step * size..][..size];
+                    for line in 0..n {
+                        let mut along = nothing;
+                        for k in 0..n {
+                            let at = Sinkhorn::at(step, n, line, k);
+                            for lane in 0..LANES {
+                                along[lane] = along[lane] + grad[at][lane] * after[at][lane];
+                            }
                         }
-                        for step in (0..self.steps).rev() {
-                            let after = &after[step * n * n..][..n * n];
-                            for line in 0..n {
-                                let at = |k| Self::at(step, n, line, k);
-                                let along =
-                                    (0..n).fold(E::zero(), |sum, k| sum + d[at(k)] * after[at(k)]);
-                                for k in 0..n {
-                                    d[at(k)] = (d[at(k)] - along) * inverse[step * n + line];
-                                }
+                        let inverse = &inverse[step * n + line];
+                        for k in 0..n {
+                            let d = &mut grad[Sinkhorn::at(step, n, line, k)];
+                            for lane in 0..LANES {
+                                d[lane] = (d[lane] - along[lane]) * inverse[lane];
                             }
                         }
                     }
-                },
-            );
-            tensor_like(out, m)
+                }
+                scatter(&grad, d);
+            }
         }
+    }
+
+    fn forward<E: Real>(op: Sinkhorn, m: &FlexTensor) -> FlexTensor {
+        let n = width(m);
+        let mut out = slice::<E>(m).to_vec();
+        let elements = out.len();
+        let tasks = out.chunks_mut(per_task(n)).collect();
+        each(tasks, elements * op.steps, |m| simd(Forward { op, n, m }));
+        tensor_like(out, m)
+    }
+
+    fn backward<E: Real>(op: Sinkhorn, m: &FlexTensor, grad: &FlexTensor) -> FlexTensor {
+        let n = width(m);
+        let size = per_task(n);
+        let mut out = slice::<E>(grad).to_vec();
+        let elements = out.len();
+        let tasks = out.chunks_mut(size).zip(slice::<E>(m).chunks(size));
+        each(tasks.collect(), elements * op.steps, |(d, m)| {
+            simd(Backward { op, n, m, d });
+        });
+        tensor_like(out, m)
     }
 
     impl Op<Flex, 1> for Sinkhorn {
@@ -129,20 +217,12 @@ mod flex {
 
         fn forward(&self, [m]: [FlexTensor; 1]) -> (FlexTensor, FlexTensor) {
             let m = contiguous(m);
-            (with_real!(&m, forward_with(self, &m)), m)
+            (with_real!(&m, forward(*self, &m)), m)
         }
 
         fn backward(&self, m: FlexTensor, grad: FlexTensor) -> [FlexTensor; 1] {
-            [with_real!(&m, backward_with(self, &m, &contiguous(grad)))]
+            [with_real!(&m, backward(*self, &m, &contiguous(grad)))]
         }
-    }
-
-    fn forward_with<E: Real>(op: &Sinkhorn, m: &FlexTensor) -> FlexTensor {
-        op.forward_of::<E>(m)
-    }
-
-    fn backward_with<E: Real>(op: &Sinkhorn, m: &FlexTensor, grad: &FlexTensor) -> FlexTensor {
-        op.backward_of::<E>(m, grad)
     }
 }
 

@@ -18,6 +18,7 @@
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Tensor, TensorData, backend::Backend};
+use residual_zoo_core::ops::mix::{dots, mix};
 use residual_zoo_core::{
     Branch, BranchFn, ConfigError, Connection, Cost, Design, Earlier, Ends, Frame, Linear, Norm,
     NormDesign, Sites, Stream, causal_sum, check, linear, normal,
@@ -93,9 +94,10 @@ impl<B: Backend> Connection<B> for Delta<B> {
         let shape = x.dims();
         let x = streams(x, self.channels);
         let k = k.unsqueeze_dim::<4>(2);
-        let read = (x.clone() * k.clone()).sum_dim(3);
-        let row = (v.unsqueeze_dim(3) - read) * beta.unsqueeze_dim(3);
-        let x = (x + k * row).reshape(shape);
+        // kᵀ X, then β (v − kᵀ X), both `[batch, time, 1, m]`.
+        let read = dots(x.clone(), k.clone()).swap_dims(2, 3);
+        let row = (v.unsqueeze_dim(2) - read) * beta.unsqueeze_dim(3);
+        let x = (x + mix(row, k)).reshape(shape);
         Stream {
             x: match &self.last {
                 Some(last) => compress(x, last.weight(), &mut earlier),
@@ -121,7 +123,8 @@ fn compress<B: Backend>(
             causal_sum(x, weight, earlier.past())
         }
     };
-    streams(x, channels).sum_dim(2).squeeze_dim(2)
+    let ones = Tensor::ones([1, 1, channels, 1], &x.device());
+    mix(ones, streams(x, channels)).squeeze_dim(2)
 }
 
 /// compress for m > 1: a convolution with `conv`, then the sum over channels, weighted by r.

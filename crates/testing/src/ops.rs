@@ -10,7 +10,7 @@ use residual_zoo::core::ops::batch_norm::{self, Normed};
 use residual_zoo::core::ops::muon::{Hidden, muon};
 use residual_zoo::core::ops::optimizer::{AdamW, adamw, adamw_plain, sum_of_squares};
 use residual_zoo::core::ops::rotary::{self, Pairs};
-use residual_zoo::core::ops::{activation, convolution, embedding, loss, mix, sinkhorn};
+use residual_zoo::core::ops::{activation, causal, convolution, embedding, loss, mix, sinkhorn};
 use residual_zoo::core::{Linear, Norm, NormParams, matmul, matmul_f32, product};
 use residual_zoo::core::{Muon, MuonForm};
 use residual_zoo_kernels::{self as kernels, Form};
@@ -202,13 +202,20 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
         }
     }
 
-    for (positions, n, m) in [([3, 63], 4, 5), ([1, 1], 3, 1), ([1, 1], 1, 4)] {
-        let [batch, time] = positions;
+    // The longest sequences have more positions than a task.
+    for (positions, time, n, m, d) in [
+        ([3, 63], 63, 4, 5, 52),
+        ([1, 1], 63, 3, 1, 52),
+        ([1, 1], 63, 1, 4, 52),
+        ([1, 1], 801, 24, 16, 1),
+        ([3, 63], 63, 2, 5, 1),
+    ] {
+        let [rows, columns] = positions;
         both.agree(
-            &format!("{n} streams mixed to {m}, weights of {batch} × {time} positions"),
+            &format!("{n} streams of {d} mixed to {m}, weights of {rows} × {columns} positions"),
             vec![
-                random::<B, 4>([batch, time, n, m], device),
-                random::<B, 4>([3, 63, n, 52], device),
+                random::<B, 4>([rows, columns, n, m], device),
+                random::<B, 4>([3, time, n, d], device),
             ],
             |x| mix::mix(x[0].clone(), x[1].clone()),
             |x| mix::plain(x[0].clone(), x[1].clone()),
@@ -246,6 +253,18 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
         );
     }
 
+    for (time, n, m, d) in [(63, 4, 1, 52), (63, 1, 4, 7), (801, 3, 5, 1)] {
+        both.agree(
+            &format!("dot products of {n} and {m} streams of {d}"),
+            vec![
+                random::<B, 4>([3, time, n, d], device),
+                random::<B, 4>([3, time, m, d], device),
+            ],
+            |x| mix::dots(x[0].clone(), x[1].clone()),
+            |x| mix::dots_plain(x[0].clone(), x[1].clone()),
+        );
+    }
+
     // J sources as the rows of one tensor, after the weights. The second mixture does not reach the loss, and the first
     // source has no gradient.
     for (count, sources, positions, x) in [
@@ -280,10 +299,42 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
         );
     }
 
+    // With more taps than positions, and with more positions than a task has.
+    for (shape, taps) in [
+        ([3, 63, 60], 4),
+        ([2, 3, 5], 4),
+        ([1, 1, 1], 1),
+        ([3, 401, 33], 3),
+    ] {
+        both.agree(
+            &format!("causal sums of {shape:?}, {taps} taps"),
+            vec![draw(shape), draw([1, shape[2], taps])],
+            |x| causal::causal_sum(x[0].clone(), x[1].clone().squeeze_dim::<2>(0), None),
+            |x| causal::plain(x[0].clone(), x[1].clone().squeeze_dim::<2>(0), None),
+        );
+    }
+    // Of swapped axes.
+    let swapped = |x: &[Tensor<B, 3>]| {
+        let w = x[1].clone().squeeze_dim::<2>(0).transpose();
+        (x[0].clone().swap_dims(1, 2), w)
+    };
+    both.agree(
+        "causal sums of swapped axes",
+        vec![draw([3, 60, 63]), draw([1, 4, 60])],
+        |x| {
+            let (z, w) = swapped(x);
+            causal::causal_sum(z, w, None)
+        },
+        |x| {
+            let (z, w) = swapped(x);
+            causal::plain(z, w, None)
+        },
+    );
+
     for (steps, n, eps) in [(1, 3, 0.0), (7, 4, 1e-6), (40, 4, 0.0)] {
         both.agree(
             &format!("{steps} normalisations of matrices of {n} × {n}"),
-            vec![random::<B, 4>([3, 63, n, n], device)],
+            vec![random::<B, 4>([3, 301, n, n], device)],
             |x| sinkhorn::sinkhorn(x[0].clone().exp(), steps, eps),
             |x| sinkhorn::plain(x[0].clone().exp(), steps, eps),
         );

@@ -14,13 +14,30 @@ pub fn mix<B: Backend>(a: Tensor<B, 4>, h: Tensor<B, 4>) -> Tensor<B, 4> {
     })
 }
 
-/// The plain form of [`mix`], stream by stream. Streams are f32, so this form avoids matrix products, which may [round
+/// The plain form of [`mix`], stream by stream unless d = 1. Streams are f32, so this form avoids matrix products, which may [round
 /// their factors](super::precision::product_roundoff).
 pub fn plain<B: Backend>(a: Tensor<B, 4>, h: Tensor<B, 4>) -> Tensor<B, 4> {
+    if h.dims()[3] == 1 {
+        return (a * h).sum_dim(2).swap_dims(2, 3);
+    }
     let of_stream =
         |s: usize| a.clone().narrow(2, s, 1).swap_dims(2, 3) * h.clone().narrow(2, s, 1);
     let rest = 1..h.dims()[2];
     rest.map(of_stream).fold(of_stream(0), Tensor::add)
+}
+
+/// Computes H Gᵀ for each position: H `[batch, time, n, d]` and G `[batch, time, m, d]` to `[batch, time, n, m]`.
+pub fn dots<B: Backend>(h: Tensor<B, 4>, g: Tensor<B, 4>) -> Tensor<B, 4> {
+    kernels::dots(h, g).unwrap_or_else(|inputs| {
+        let [h, g] = forms::plain("dot products of streams", inputs);
+        dots_plain(h, g)
+    })
+}
+
+/// The plain form of [`dots`], row by row of G, without matrix products for the reason given at [`plain`].
+pub fn dots_plain<B: Backend>(h: Tensor<B, 4>, g: Tensor<B, 4>) -> Tensor<B, 4> {
+    let with_row = |t: usize| (h.clone() * g.clone().narrow(2, t, 1)).sum_dim(3);
+    Tensor::cat((0..g.dims()[2]).map(with_row).collect(), 3)
 }
 
 /// Computes y_c = Σ_j w[c, j] x_j for each position, without a copy of the x_j: w `[batch, time, C, J]`, or

@@ -3,6 +3,7 @@
 use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 use residual_zoo_core::ConfigError;
+use residual_zoo_core::ops::mix::mix;
 use serde::{Deserialize, Serialize};
 
 /// The form of res, the doubly stochastic matrix that mixes the n streams.
@@ -175,17 +176,15 @@ fn orders(n: usize) -> Vec<Vec<usize>> {
 fn combination<B: Backend>(z: Tensor<B, 3>, orders: &[Vec<usize>]) -> Tensor<B, 4> {
     let [batch, time, count] = z.dims();
     let n = orders[0].len();
-    let mut ones = vec![0.0f32; n * n * count];
+    let mut ones = vec![0.0f32; count * n * n];
     for (k, order) in orders.iter().enumerate() {
         for (row, column) in order.iter().enumerate() {
-            ones[(row * n + column) * count + k] = 1.0;
+            ones[(k * n + row) * n + column] = 1.0;
         }
     }
-    let ones = Tensor::from_data(TensorData::new(ones, [1, 1, n * n, count]), &z.device());
-    // A matrix product may round its factors, and the rows and columns would then not sum to 1. So the terms are
-    // multiplied and summed one by one.
-    let p = softmax(z, 2).unsqueeze_dim::<4>(2);
-    (p * ones).sum_dim(3).reshape([batch, time, n, n])
+    let ones = Tensor::from_data(TensorData::new(ones, [1, 1, count, n * n]), &z.device());
+    // A matrix product may round its factors, and the rows and columns would then not sum to 1. `mix` does not.
+    mix(ones, softmax(z, 2).unsqueeze_dim(3)).reshape([batch, time, n, n])
 }
 
 /// Returns the Kronecker product of a `[batch, time, n, n]` and b `[batch, time, m, m]`, `[batch, time, n · m, n · m]`.
