@@ -1,0 +1,3 @@
+//! Connections around the modern decoder.
+
+residual_zoo::experiment!("modern_connections");
