@@ -74,12 +74,12 @@ mod flex {
         fn at<'a, E>(&self, x: &'a [E], p: usize) -> &'a [E] {
             &x[p * self.channels..(p + 1) * self.channels]
         }
+    }
 
-        /// Swaps the axes of `w`, so that the channels of a tap are side by side.
-        fn transposed<E: Real>(&self, w: &[E], [from, to]: [usize; 2]) -> Vec<E> {
-            let at = |i: usize| w[i % from * to + i / from];
-            (0..w.len()).map(at).collect()
-        }
+    /// Swaps the axes of `w` `[rows, columns]`.
+    fn transposed<E: Real>(w: &[E], [rows, columns]: [usize; 2]) -> Vec<E> {
+        let at = |i: usize| w[i % rows * columns + i / rows];
+        (0..w.len()).map(at).collect()
     }
 
     /// y_t += Σ_j w_j ⊙ z_{t−K+1+j} for the positions from `first`.
@@ -156,7 +156,8 @@ mod flex {
 
     fn forward<E: Real>(z: &FlexTensor, w: &FlexTensor) -> FlexTensor {
         let sizes = Sizes::of(z, w);
-        let w = sizes.transposed(slice::<E>(w), [sizes.channels, sizes.taps]);
+        // The channels of a tap side by side.
+        let w = transposed(slice::<E>(w), [sizes.channels, sizes.taps]);
         let from = slice::<E>(z);
         let mut y = zeros(from.len());
         let tasks = y.chunks_mut(sizes.positions() * sizes.channels);
@@ -175,7 +176,7 @@ mod flex {
 
     fn backward<E: Real>(z: &FlexTensor, w: &FlexTensor, dy: &FlexTensor) -> [FlexTensor; 2] {
         let sizes = Sizes::of(z, w);
-        let rows = sizes.transposed(slice::<E>(w), [sizes.channels, sizes.taps]);
+        let rows = transposed(slice::<E>(w), [sizes.channels, sizes.taps]);
         let (from, dy) = (slice::<E>(z), slice::<E>(dy));
         let mut dz = zeros(from.len());
         let tasks = dz.chunks_mut(sizes.positions() * sizes.channels);
@@ -194,7 +195,7 @@ mod flex {
             dw
         });
         let dw = add_up(dw, rows.len());
-        let dw = sizes.transposed(&dw, [sizes.taps, sizes.channels]);
+        let dw = transposed(&dw, [sizes.taps, sizes.channels]);
         let dw = FlexTensor::from_data(TensorData::new(dw, w.shape()));
         [tensor_like(dz, z), dw]
     }

@@ -14,8 +14,8 @@ pub fn mix<B: Backend>(a: Tensor<B, 4>, h: Tensor<B, 4>) -> Tensor<B, 4> {
     })
 }
 
-/// The plain form of [`mix`], stream by stream unless d = 1. Streams are f32, so this form avoids matrix products, which may [round
-/// their factors](super::precision::product_roundoff).
+/// The plain form of [`mix`]: element by element, and stream by stream unless d = 1. Streams are f32, so this form
+/// avoids matrix products, which may [round their factors](super::precision::product_roundoff).
 pub fn plain<B: Backend>(a: Tensor<B, 4>, h: Tensor<B, 4>) -> Tensor<B, 4> {
     if h.dims()[3] == 1 {
         return (a * h).sum_dim(2).swap_dims(2, 3);
