@@ -1,6 +1,6 @@
 //! Targets for shards, tokenizers, documents and images.
 
-use residual_zoo::data::{
+use residual_zoo_models::data::{
     Cifar, Shard, Tokenizer, TokenizerConfig, cifar, read_documents, write_shard,
 };
 

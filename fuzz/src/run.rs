@@ -9,17 +9,17 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use burn::backend::{Autodiff, Flex};
 use burn::module::{AutodiffModule, Module};
 use burn::tensor::Tensor;
-use residual_zoo::core::{ModelConfig as _, params};
-use residual_zoo::data::{Corpus, Source, SyntheticConfig};
-use residual_zoo::exchange::{ImportOptions, import};
-use residual_zoo::runs::{checkpoint as files, run_dir};
-use residual_zoo::train::{Trainer, checkpoint as checkpoints};
-use residual_zoo::{ModelConfig, RunConfig};
+use residual_zoo_exchange::{ImportOptions, import};
+use residual_zoo_models::core::{ModelConfig as _, params};
+use residual_zoo_models::data::{Corpus, Source, SyntheticConfig};
+use residual_zoo_models::runs::{checkpoint as files, run_dir};
+use residual_zoo_models::{ModelConfig, RunConfig};
+use residual_zoo_train::{Trainer, checkpoint as checkpoints};
 
 use crate::{Scratch, Verdict, refused};
 
 type B = Autodiff<Flex>;
-type Model<B> = <ModelConfig as residual_zoo::core::ModelConfig>::Model<B>;
+type Model<B> = <ModelConfig as residual_zoo_models::core::ModelConfig>::Model<B>;
 
 /// The vocabulary size used for validation.
 const VOCABULARY: usize = 11;

@@ -26,7 +26,7 @@ NOT_RUN = {
     "CUDARC_CUDA_VERSION": "the last check builds for CUDA",
     "--example …": "a pattern, not a command",
     "hf://": "it needs the network; tests/runs/hub.rs has a hub of its own",
-    "precision=Bf16": "it needs LibTorch; tests/backends trains in bf16",
+    "precision=Bf16": "it needs LibTorch; the tests of backends train in bf16",
     "srun": "it needs a cluster",
     "mpirun": "tests/team.rs runs it, with another build",
     "import openai": "it needs a server; tests/serve/with_openai.py does the same",

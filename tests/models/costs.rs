@@ -232,7 +232,8 @@ fn costs_of_the_largest_sizes_do_not_overflow() {
             !["block", "dilation", "period"].contains(&name)
         });
         let mut grow = |pointers: &[String]| {
-            let powers = (6..=24).map(|power| with(&config, pointers, 1 << power));
+            let powers = (6..=24).step_by(3);
+            let powers = powers.map(|power| with(&config, pointers, 1 << power));
             let valid = powers.filter(|large| {
                 let valid = large.validate();
                 valid.and_then(|()| large.reads(largest)).is_ok()
@@ -255,7 +256,7 @@ fn costs_of_the_largest_sizes_do_not_overflow() {
         possible.retain(|pointer| grow(std::slice::from_ref(pointer)));
         grow(&possible);
     }
-    assert!(checked > 5000, "only {checked} valid models");
+    assert!(checked > 1500, "only {checked} valid models");
 }
 
 #[test]

@@ -5,15 +5,17 @@ use burn::module::{Param, ParamId};
 use burn::tensor::activation::softmax;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Int, Tensor, TensorData};
-use residual_zoo::core::ops::attention::{DotAttention, mask_future};
-use residual_zoo::core::ops::batch_norm::{self, Normed};
-use residual_zoo::core::ops::muon::{Hidden, muon};
-use residual_zoo::core::ops::optimizer::{AdamW, adamw, adamw_plain, sum_of_squares};
-use residual_zoo::core::ops::rotary::{self, Pairs};
-use residual_zoo::core::ops::{activation, causal, convolution, embedding, loss, mix, sinkhorn};
-use residual_zoo::core::{Linear, Norm, NormParams, matmul, matmul_f32, product};
-use residual_zoo::core::{Muon, MuonForm};
 use residual_zoo_kernels::{self as kernels, Form};
+use residual_zoo_models::core::ops::attention::{DotAttention, mask_future};
+use residual_zoo_models::core::ops::batch_norm::{self, Normed};
+use residual_zoo_models::core::ops::muon::{Hidden, muon};
+use residual_zoo_models::core::ops::optimizer::{AdamW, adamw, adamw_plain, sum_of_squares};
+use residual_zoo_models::core::ops::rotary::{self, Pairs};
+use residual_zoo_models::core::ops::{
+    activation, causal, convolution, embedding, loss, mix, sinkhorn,
+};
+use residual_zoo_models::core::{Linear, Norm, NormParams, matmul, matmul_f32, product};
+use residual_zoo_models::core::{Muon, MuonForm};
 
 use crate::pass::Values;
 

@@ -3,9 +3,9 @@
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, TensorData, backend::AutodiffBackend};
-use residual_zoo::core::ops::loss::Loss;
-use residual_zoo::core::recompute::Seeds;
-use residual_zoo::core::{
+use residual_zoo_models::core::ops::loss::Loss;
+use residual_zoo_models::core::recompute::Seeds;
+use residual_zoo_models::core::{
     Input, LanguageModel, ModelConfig, Vocabulary, params, recompute, statistics,
 };
 use std::collections::BTreeMap;

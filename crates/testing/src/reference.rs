@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{TensorData, backend::AutodiffBackend};
-use residual_zoo::ModelConfig as Zoo;
-use residual_zoo::core::{Activation, Vocabulary};
-use residual_zoo::gpt2::Gpt2Config;
-use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
-use residual_zoo::loops::starting_from;
-use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
-use residual_zoo::rmt::{NormKind, Positions, RmtConfig};
-use residual_zoo::tokenformer::{Normalization, Position, Tau, TokenFormerConfig};
+use residual_zoo_models::ModelConfig as Zoo;
+use residual_zoo_models::core::{Activation, Vocabulary};
+use residual_zoo_models::gpt2::Gpt2Config;
+use residual_zoo_models::laurel::{Augmentation, LaurelConfig, Weights};
+use residual_zoo_models::loops::starting_from;
+use residual_zoo_models::recurrent::{Alpha, Form, RecurrentConfig};
+use residual_zoo_models::rmt::{NormKind, Positions, RmtConfig};
+use residual_zoo_models::tokenformer::{Normalization, Position, Tau, TokenFormerConfig};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Map, Value};
 

@@ -8,11 +8,11 @@ use std::process::{Child, Command, Output, Stdio};
 use burn::backend::Flex;
 use burn::tensor::TensorData;
 use burn::tensor::backend::Backend;
-use residual_zoo::core::{ModelConfig as _, params};
-use residual_zoo::data::{DataConfig, Source, Tokenizer};
-use residual_zoo::exchange::Imported;
-use residual_zoo::runs::{Row, checkpoint, manifest, run_dir};
-use residual_zoo::{ModelConfig, RunConfig};
+use residual_zoo_exchange::Imported;
+use residual_zoo_models::core::{ModelConfig as _, params};
+use residual_zoo_models::data::{DataConfig, Source, Tokenizer};
+use residual_zoo_models::runs::{Row, checkpoint, manifest, run_dir};
+use residual_zoo_models::{ModelConfig, RunConfig};
 
 use crate::my_turn;
 use crate::program::{Scratch, text, zoo};

@@ -1,22 +1,22 @@
 //! Small models of every architecture, and compositions of them.
 
-use residual_zoo::ModelConfig as Zoo;
-use residual_zoo::core::{ImageSize, NormPlaces, Rotary};
-use residual_zoo::gpt2::Gpt2Config;
-use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
-use residual_zoo::llama::{Biases, CanonConfig, Gate, LlamaConfig, QkNorm};
-use residual_zoo::loops::{Inject, LoopOrder, LoopStart, LoopsConfig, Times, Timestep};
-use residual_zoo::ngpt::{NgptConfig, NgptPositions};
-use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
-use residual_zoo::resnet::{BlockKind, ResNetConfig, ShortcutKind, Stem};
-use residual_zoo::rmt::RmtConfig;
-use residual_zoo::streams::{
+use residual_zoo_models::ModelConfig as Zoo;
+use residual_zoo_models::core::{ImageSize, NormPlaces, Rotary};
+use residual_zoo_models::gpt2::Gpt2Config;
+use residual_zoo_models::laurel::{Augmentation, LaurelConfig, Weights};
+use residual_zoo_models::llama::{Biases, CanonConfig, Gate, LlamaConfig, QkNorm};
+use residual_zoo_models::loops::{Inject, LoopOrder, LoopStart, LoopsConfig, Times, Timestep};
+use residual_zoo_models::ngpt::{NgptConfig, NgptPositions};
+use residual_zoo_models::recurrent::{Alpha, Form, RecurrentConfig};
+use residual_zoo_models::resnet::{BlockKind, ResNetConfig, ShortcutKind, Stem};
+use residual_zoo_models::rmt::RmtConfig;
+use residual_zoo_models::streams::{
     AttentionResidualConfig, Compress, DeepNormConfig, DenseConfig, HighwayConfig, HyperConfig,
     LayerScaleConfig, LimeConfig, MhcConfig, MhcForm, PrePost, SiameseConfig, SkipsConfig,
     ValueResidualConfig, ValueSharedConfig,
 };
-use residual_zoo::tokenformer::{Position, TokenFormerConfig};
-use residual_zoo::vit::{Patches, Pool};
+use residual_zoo_models::tokenformer::{Position, TokenFormerConfig};
+use residual_zoo_models::vit::{Patches, Pool};
 
 mod connections;
 mod streams;

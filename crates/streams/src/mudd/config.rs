@@ -94,18 +94,17 @@ const MOST_MULTIPLE: usize = 1 << 16;
 
 impl MuddConfig {
     /// Returns the inputs that have a mixture after layer `l`, as letters.
-    fn ways(&self, on: &Sites, l: usize) -> String {
-        match &self.ways {
-            MuddWays::Each(letters) if l + 1 < on.layers() => {
-                INPUTS.chars().filter(|c| letters.contains(*c)).collect()
-            }
-            _ => "r".into(),
-        }
+    fn ways(&self, on: &Sites, l: usize) -> impl Iterator<Item = char> {
+        let is_last = l + 1 >= on.layers();
+        INPUTS.chars().filter(move |input| match &self.ways {
+            MuddWays::Each(letters) if !is_last => letters.contains(*input),
+            _ => *input == 'r',
+        })
     }
 
     /// Returns C (l + 2), the number of weights in the mixtures after layer `l`.
     fn weights(&self, on: &Sites, l: usize) -> usize {
-        self.ways(on, l).len() * (l + 2)
+        self.ways(on, l).count() * (l + 2)
     }
 
     /// Returns K of the mixtures after layer `l`.
@@ -163,7 +162,7 @@ impl MuddConfig {
     }
 
     fn mixtures<B: Backend>(&self, on: &Sites, l: usize, device: &B::Device) -> Mixtures<B> {
-        let ways = self.ways(on, l);
+        let ways: String = self.ways(on, l).collect();
         let (hidden, weights) = (self.hidden(on, l), self.weights(on, l));
         let generator = || Generator {
             norm: self.norm_of_generator().build(on.width, device),
@@ -186,7 +185,7 @@ impl MuddConfig {
 
     /// Returns the cost of the mixtures after layer `l`.
     fn mixtures_cost(&self, on: &Sites, l: usize) -> Cost {
-        let (width, ways) = (on.width, self.ways(on, l));
+        let width = on.width;
         let (hidden, weights) = (self.hidden(on, l), self.weights(on, l));
         let generator = match self.dynamic {
             true => {
@@ -197,8 +196,8 @@ impl MuddConfig {
             false => Cost::default(),
         };
         let norms = match self.pre_post {
-            Some(PrePost::Paper) => 1 + ways.len(),
-            Some(PrePost::Code) => 1 + usize::from(ways.contains('r')),
+            Some(PrePost::Paper) => 1 + self.ways(on, l).count(),
+            Some(PrePost::Code) => 1 + usize::from(self.ways(on, l).any(|way| way == 'r')),
             None => 0,
         };
         let mixing = Cost::vector(weights) + Cost::flops(2 * weights * width);

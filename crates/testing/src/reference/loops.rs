@@ -1,7 +1,7 @@
 //! Cases of depth loops over the layers of the modern decoder.
 
-use residual_zoo::ModelConfig as Zoo;
-use residual_zoo::loops::{Inject, LoopOrder, LoopStart, LoopsConfig, Times, Timestep};
+use residual_zoo_models::ModelConfig as Zoo;
+use residual_zoo_models::loops::{Inject, LoopOrder, LoopStart, LoopsConfig, Times, Timestep};
 use serde_json::Value;
 
 use super::{Keys, Translate, modern};

@@ -1,10 +1,10 @@
 //! Cases of the modern decoder.
 
 use burn::tensor::TensorData;
-use residual_zoo::ModelConfig as Zoo;
-use residual_zoo::core::{Activation, NormPlaces, Pairs, RmsScale, Rotary, RotaryScaling};
-use residual_zoo::llama::{Biases, CanonConfig, Gate, LlamaConfig, QkNorm};
-use residual_zoo::streams::{
+use residual_zoo_models::ModelConfig as Zoo;
+use residual_zoo_models::core::{Activation, NormPlaces, Pairs, RmsScale, Rotary, RotaryScaling};
+use residual_zoo_models::llama::{Biases, CanonConfig, Gate, LlamaConfig, QkNorm};
+use residual_zoo_models::streams::{
     Backout, InitialMixConfig, InitialMixStart, SmearConfig, SpeedrunConfig, TableGate,
     ValueEmbeddingConfig, ValueTables,
 };

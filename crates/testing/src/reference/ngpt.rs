@@ -1,8 +1,8 @@
 //! Cases of nGPT.
 
-use residual_zoo::ModelConfig as Zoo;
-use residual_zoo::core::{Pairs, Rotary};
-use residual_zoo::ngpt::{NgptConfig, NgptPositions};
+use residual_zoo_models::ModelConfig as Zoo;
+use residual_zoo_models::core::{Pairs, Rotary};
+use residual_zoo_models::ngpt::{NgptConfig, NgptPositions};
 
 use super::{Keys, Translate, modern};
 

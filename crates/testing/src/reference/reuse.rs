@@ -1,8 +1,8 @@
 //! Cases of tuning with new parameter tokens. A parameter token is a pair of a key and a value.
 
 use burn::tensor::TensorData;
-use residual_zoo::tokenformer::{Added, TokenFormerConfig};
-use residual_zoo::{ModelConfig as Zoo, Zoo as Architectures};
+use residual_zoo_models::tokenformer::{Added, TokenFormerConfig};
+use residual_zoo_models::{ModelConfig as Zoo, Zoo as Architectures};
 use serde_json::Value;
 
 use super::Translate;

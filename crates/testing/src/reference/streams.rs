@@ -1,9 +1,9 @@
-//! Cases of the connections of `residual_zoo::streams`.
+//! Cases of the connections of `residual_zoo_models::streams`.
 
 use burn::tensor::TensorData;
-use residual_zoo::core::{Design, Frame, NormParams};
-use residual_zoo::gpt2::Gpt2Config;
-use residual_zoo::streams::{
+use residual_zoo_models::core::{Design, Frame, NormParams};
+use residual_zoo_models::gpt2::Gpt2Config;
+use residual_zoo_models::streams::{
     AttentionResidualConfig, DeepNormConfig, DenseConfig, DepthLstmCellConfig, DepthLstmConfig,
     DepthLstmForm, FirstCell, GateNorm, HighwayConfig, HyperConfig, InitialMixConfig,
     IterativeConfig, LayerScaleConfig, LimeConfig, MhcConfig, MhcForm, NormPlace, Psi,
@@ -11,10 +11,10 @@ use residual_zoo::streams::{
     ValueEmbeddingConfig, ValueGate, ValueGatedConfig, ValueResidualConfig, ValueResidualForm,
     ValueSharedConfig, ValueTables,
 };
-use residual_zoo::streams::{
+use residual_zoo_models::streams::{
     Backout, FracConfig, FractionNorm, MhcResidual, SkipWeight, SkipsConfig,
 };
-use residual_zoo::{ConnectionConfig, ModelConfig as Zoo};
+use residual_zoo_models::{ConnectionConfig, ModelConfig as Zoo};
 
 use serde_json::Value;
 

@@ -1,13 +1,13 @@
 //! Cases of image models.
 
 use burn::tensor::TensorData;
-use residual_zoo::ModelConfig as Zoo;
-use residual_zoo::core::{Architecture, ImageSize, NormParams, Vocabulary};
-use residual_zoo::gpt2::Gpt2Config;
-use residual_zoo::laurel::LaurelConfig;
-use residual_zoo::resnet::{BlockKind, ResNetConfig, ShortcutKind, Stem};
-use residual_zoo::tokenformer::TokenFormerConfig;
-use residual_zoo::vit::{Patches, Pool};
+use residual_zoo_models::ModelConfig as Zoo;
+use residual_zoo_models::core::{Architecture, ImageSize, NormParams, Vocabulary};
+use residual_zoo_models::gpt2::Gpt2Config;
+use residual_zoo_models::laurel::LaurelConfig;
+use residual_zoo_models::resnet::{BlockKind, ResNetConfig, ShortcutKind, Stem};
+use residual_zoo_models::tokenformer::TokenFormerConfig;
+use residual_zoo_models::vit::{Patches, Pool};
 
 use super::{
     Keys, Translate, connection, gpt2_name, laurel_tensor, normalization, swap, tau,

@@ -1,8 +1,8 @@
 //! Connection settings, and a GPT-2 with each connection.
 
-use residual_zoo::core::{Activation, NormDesign, NormParams, RmsScale};
-use residual_zoo::runs::parse_ron;
-use residual_zoo::streams::{
+use residual_zoo_models::core::{Activation, NormDesign, NormParams, RmsScale};
+use residual_zoo_models::runs::parse_ron;
+use residual_zoo_models::streams::{
     AttentionResidualConfig, Backout, Compress, DeltaConfig, DeltaForm, DenseConfig,
     DepthLstmConfig, DepthLstmForm, FirstCell, FracConfig, FractionNorm, GateNorm,
     HybridNormConfig, HyperConfig, InitialMixConfig, IterativeConfig, LimeConfig, LimeStart,
@@ -12,7 +12,7 @@ use residual_zoo::streams::{
     TreeConfig, ValueEmbeddingConfig, ValueGate, ValueGatedConfig, ValueResidualConfig,
     ValueResidualForm, ValueTables,
 };
-use residual_zoo::{ConnectionConfig, ModelConfig as Zoo};
+use residual_zoo_models::{ConnectionConfig, ModelConfig as Zoo};
 
 use super::*;
 

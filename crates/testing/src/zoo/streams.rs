@@ -1,10 +1,10 @@
 //! Connections around other models: alternating layers, recurrences and loops.
 
-use residual_zoo::ModelConfig as Zoo;
-use residual_zoo::core::{NormDesign, RmsScale};
-use residual_zoo::loops::LoopsConfig;
-use residual_zoo::recurrent::Form;
-use residual_zoo::streams::{
+use residual_zoo_models::ModelConfig as Zoo;
+use residual_zoo_models::core::{NormDesign, RmsScale};
+use residual_zoo_models::loops::LoopsConfig;
+use residual_zoo_models::recurrent::Form;
+use residual_zoo_models::streams::{
     Backout, Compress, DeepNormConfig, DeltaConfig, DepthLstmCellConfig, DepthLstmConfig,
     FracConfig, HighwayConfig, HybridNormConfig, InitialMixConfig, LayerScaleConfig, LimeConfig,
     MhcForm, MhcResidual, Placement, PrePost, SelfDependencyConfig, SiameseConfig, SkipInitConfig,
@@ -14,7 +14,7 @@ use residual_zoo::streams::{
 
 use super::*;
 
-/// Makes compositions of the connections of `residual_zoo::streams` with other architectures, recurrences and loops,
+/// Makes compositions of the connections of `residual_zoo_models::streams` with other architectures, recurrences and loops,
 /// with their descriptions.
 pub fn streams() -> Vec<(&'static str, Zoo)> {
     let paper = |block| recurrence(block, Form::Paper);

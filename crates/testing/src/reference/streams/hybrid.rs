@@ -1,9 +1,9 @@
 //! Cases of HybridNorm.
 
 use burn::tensor::TensorData;
-use residual_zoo::core::{NormDesign, NormParams};
-use residual_zoo::gpt2::Gpt2Config;
-use residual_zoo::streams::HybridNormConfig;
+use residual_zoo_models::core::{NormDesign, NormParams};
+use residual_zoo_models::gpt2::Gpt2Config;
+use residual_zoo_models::streams::HybridNormConfig;
 
 use super::super::Keys;
 use super::{Case, at_sublayer, case};

@@ -1,9 +1,9 @@
 //! Cases of MUDD.
 
 use burn::tensor::TensorData;
-use residual_zoo::core::Activation;
-use residual_zoo::gpt2::Gpt2Config;
-use residual_zoo::streams::{MuddConfig, MuddWays, PrePost};
+use residual_zoo_models::core::Activation;
+use residual_zoo_models::gpt2::Gpt2Config;
+use residual_zoo_models::streams::{MuddConfig, MuddWays, PrePost};
 
 use super::super::Keys;
 use super::hybrid::{greek, norm};

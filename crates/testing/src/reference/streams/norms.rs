@@ -1,9 +1,9 @@
 //! Cases of connections that own norms and have their own names for them.
 
 use burn::tensor::TensorData;
-use residual_zoo::core::{NormDesign, NormParams};
-use residual_zoo::gpt2::Gpt2Config;
-use residual_zoo::streams::{
+use residual_zoo_models::core::{NormDesign, NormParams};
+use residual_zoo_models::gpt2::Gpt2Config;
+use residual_zoo_models::streams::{
     Compress, DeltaConfig, DeltaForm, NormPlacementConfig, Placement, SiameseConfig, SiameseForm,
 };
 

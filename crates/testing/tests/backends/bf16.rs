@@ -6,22 +6,22 @@ use std::path::Path;
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::AutodiffBackend};
-use residual_zoo::backend::{BackendKind, OnBackend};
-use residual_zoo::core::ops::linear::product;
-use residual_zoo::core::ops::loss::{Loss, log_z_and_target};
-use residual_zoo::core::{ConfigError, Precision, Recompute, matmul, product_roundoff};
-use residual_zoo::data::Corpus;
-use residual_zoo::drive::{Place, usual_precision};
-use residual_zoo::evaluate::{Options as Evaluation, Task};
-use residual_zoo::runs::run_dir;
-use residual_zoo::train::{Interrupter, RunOptions, Summary};
-use residual_zoo::{ModelConfig as Zoo, Run, RunConfig, experiment};
+use residual_zoo_backend::{BackendKind, OnBackend};
+use residual_zoo_drive::{Place, usual_precision};
+use residual_zoo_evaluate::{Options as Evaluation, Task};
 use residual_zoo_kernels::plain_only;
+use residual_zoo_models::core::ops::linear::product;
+use residual_zoo_models::core::ops::loss::{Loss, log_z_and_target};
+use residual_zoo_models::core::{ConfigError, Precision, Recompute, matmul, product_roundoff};
+use residual_zoo_models::data::Corpus;
+use residual_zoo_models::runs::run_dir;
+use residual_zoo_models::{ModelConfig as Zoo, Run, RunConfig};
 use residual_zoo_testing::my_turn;
 use residual_zoo_testing::pass::{Outcome, Values, run};
 use residual_zoo_testing::program::Scratch;
 use residual_zoo_testing::reference::{Case, cases};
 use residual_zoo_testing::runs::{self, MODELS, assert_same, differences, outcome};
+use residual_zoo_train::{Interrupter, RunOptions, Summary};
 
 use crate::parity::{VOCAB, weights};
 use crate::tested;
@@ -439,7 +439,7 @@ impl OnBackend for Train<'_> {
             ..RunOptions::new(directory)
         };
         let _turn = my_turn();
-        residual_zoo::train::run::<B, _>(config, &corpus, &options, device).unwrap()
+        residual_zoo_train::run::<B, _>(config, &corpus, &options, device).unwrap()
     }
 }
 
@@ -531,7 +531,7 @@ fn a_trained_model_computes_in_bf16_too() {
                 ..(kind, kind.default_gpu()).into()
             };
             let stop = Interrupter::new();
-            let found = experiment::evaluate(&run, &tasks, &options, place, &stop).unwrap();
+            let found = residual_zoo_drive::evaluate(&run, &tasks, &options, place, &stop).unwrap();
             let results = std::fs::read_to_string(options.directory.join("results.json")).unwrap();
             (found[0].metrics[0].value, found[0].notes.len(), results)
         };

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use burn::backend::Flex;
 use burn::tensor::{Distribution, Tensor, TensorData, backend::AutodiffBackend};
-use residual_zoo::ModelConfig as Zoo;
-use residual_zoo::backend::{BackendKind, OnBackend};
-use residual_zoo::core::{Activation, ModelConfig, contract, params};
-use residual_zoo::gpt2::Gpt2Config;
+use residual_zoo_backend::{BackendKind, OnBackend};
+use residual_zoo_models::ModelConfig as Zoo;
+use residual_zoo_models::core::{Activation, ModelConfig, contract, params};
+use residual_zoo_models::gpt2::Gpt2Config;
 use residual_zoo_testing::my_turn;
 use residual_zoo_testing::pass::{Outcome, run};
 use residual_zoo_testing::zoo::{architectures, connections};

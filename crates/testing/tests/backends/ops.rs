@@ -1,9 +1,9 @@
 //! The fast and the plain forms agree on every backend that is compiled in.
 
 use burn::tensor::backend::AutodiffBackend;
-use residual_zoo::backend::{BackendKind, OnBackend};
-use residual_zoo::core::ops::forms;
+use residual_zoo_backend::{BackendKind, OnBackend};
 use residual_zoo_kernels as kernels;
+use residual_zoo_models::core::ops::forms;
 use residual_zoo_testing::{my_turn, ops};
 
 use crate::in_f32;

@@ -2,10 +2,8 @@
 //! are in `tests/fixtures` or in the directory that `ZOO_FIXTURES` names. `ZOO_FIXTURES_STEP=5` takes every fifth case,
 //! for slow devices.
 
-use std::path::Path;
-
 use burn::tensor::backend::AutodiffBackend;
-use residual_zoo::backend::OnBackend;
+use residual_zoo_backend::OnBackend;
 use residual_zoo_testing::my_turn;
 use residual_zoo_testing::pass::Values;
 use residual_zoo_testing::reference::{self, Case, Keys, cases, read_directory};
@@ -34,7 +32,7 @@ fn every_case_equals_the_reference() {
 #[test]
 fn the_repository_has_cases_of_every_architecture() {
     let _turn = my_turn();
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let directory = residual_zoo_testing::root().join("tests/fixtures");
     let cases = read_directory(&directory).unwrap();
     let count = |arch: &str| cases.iter().filter(|case| case.arch == arch).count();
     let counts = [
@@ -78,7 +76,7 @@ fn an_unreadable_case_fails() {
     let _turn = my_turn();
     let directory = tempfile::tempdir().unwrap();
     assert!(read_directory(directory.path()).is_err(), "no case at all");
-    let good = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gpt2_tanh.safetensors");
+    let good = residual_zoo_testing::root().join("tests/fixtures/gpt2_tanh.safetensors");
     let bytes = std::fs::read(good).unwrap();
     let cut = directory.path().join("cut.safetensors");
     std::fs::write(cut, &bytes[..bytes.len() / 2]).unwrap();

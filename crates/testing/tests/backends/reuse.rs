@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::{TensorData, backend::AutodiffBackend};
-use residual_zoo::backend::{BackendKind, OnBackend};
-use residual_zoo::core::{ModelConfig, Tensors, params};
-use residual_zoo::gpt2::Gpt2Config;
-use residual_zoo::tokenformer::{TokenFormerConfig, merge};
-use residual_zoo::{ModelConfig as Model, Zoo};
+use residual_zoo_backend::{BackendKind, OnBackend};
+use residual_zoo_models::core::{ModelConfig, Tensors, params};
+use residual_zoo_models::gpt2::Gpt2Config;
+use residual_zoo_models::tokenformer::{TokenFormerConfig, merge};
+use residual_zoo_models::{ModelConfig as Model, Zoo};
 use residual_zoo_testing::my_turn;
 use residual_zoo_testing::pass::{Outcome, Values};
 use residual_zoo_testing::reference::reuse::split_rows;

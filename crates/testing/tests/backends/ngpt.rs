@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, backend::AutodiffBackend};
-use residual_zoo::backend::OnBackend;
-use residual_zoo::core::ops::loss::Loss;
-use residual_zoo::core::{LanguageModel, ModelConfig, params, recompute};
-use residual_zoo::runs::TrainConfig;
-use residual_zoo::train::optimizer::Optimizer;
+use residual_zoo_backend::OnBackend;
+use residual_zoo_models::core::ops::loss::Loss;
+use residual_zoo_models::core::{LanguageModel, ModelConfig, params, recompute};
+use residual_zoo_models::runs::TrainConfig;
 use residual_zoo_testing::my_turn;
 use residual_zoo_testing::pass::Values;
 use residual_zoo_testing::reference::{Case, cases};
+use residual_zoo_train::optimizer::Optimizer;
 
 use crate::in_f32;
 

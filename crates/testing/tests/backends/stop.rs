@@ -10,13 +10,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use burn::tensor::backend::AutodiffBackend;
-use residual_zoo::RunConfig;
-use residual_zoo::backend::{BackendKind, OnBackend};
-use residual_zoo::data::Corpus;
-use residual_zoo::runs::run_dir;
-use residual_zoo::train::{Interrupter, RunOptions, Summary, run};
+use residual_zoo_backend::{BackendKind, OnBackend};
+use residual_zoo_models::RunConfig;
+use residual_zoo_models::data::Corpus;
+use residual_zoo_models::runs::run_dir;
 use residual_zoo_testing::runs::{self, MODELS, assert_same, differences, outcome};
 use residual_zoo_testing::{my_turn, program::Scratch};
+use residual_zoo_train::{Interrupter, RunOptions, Summary, run};
 
 use crate::{roundoff, tested};
 

@@ -12,8 +12,8 @@ mod reuse;
 mod stop;
 
 use burn::tensor::backend::AutodiffBackend;
-use residual_zoo::backend::{BackendKind, OnBackend};
-use residual_zoo::core::{Precision, product_roundoff};
+use residual_zoo_backend::{BackendKind, OnBackend};
+use residual_zoo_models::core::{Precision, product_roundoff};
 use residual_zoo_testing::my_turn;
 
 /// Returns the backends to test: all that are compiled in, or the backends in `ZOO_BACKENDS`.
