@@ -172,6 +172,11 @@ pub trait Architecture:
         false
     }
 
+    /// Returns the config that is hashed in place of this one, as [`ModelConfig::hashed`]; by default this config.
+    fn hashed(&self) -> Self {
+        self.clone()
+    }
+
     /// Whether the layers or the embeddings have matrices of [unit vectors](crate::unit). After initialisation and
     /// after every optimizer step, [`ModelConfig::constrain`] then sets the lengths of these vectors to 1.
     fn is_constrained(&self) -> bool {
@@ -288,6 +293,10 @@ impl<A: Architecture> ModelConfig for PlainModel<A> {
                 "reads images, but the data are token ids",
             )),
         }
+    }
+
+    fn hashed(&self) -> Self {
+        Self(self.0.hashed())
     }
 
     fn has_statistics(&self) -> bool {

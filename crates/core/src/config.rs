@@ -167,6 +167,12 @@ pub trait ModelConfig:
         self.clone()
     }
 
+    /// Returns the config that is hashed in place of this one; by default this config. If a default changes, the hash of
+    /// every model stays what it was, so results that are stored under a hash keep their meaning.
+    fn hashed(&self) -> Self {
+        self.clone()
+    }
+
     /// Maps the parameters of the model onto their allowed set, such as [unit vectors](crate::unit). By default,
     /// returns the model unchanged. [`build`](Self::build) calls this method after initialisation, and the trainer
     /// after every optimizer step. Parameters keep their ids, shapes and gradient requirements.

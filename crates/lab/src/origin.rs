@@ -51,6 +51,7 @@ pub fn hash<C: ModelConfig>(
     let configs = planned.iter().filter_map(|run| run.config.as_ref());
     let configs = configs.map(|config| {
         let mut config = config.clone();
+        config.model = config.model.hashed();
         config.data.cache = None;
         config.to_hashed_text()
     });

@@ -184,6 +184,7 @@ impl Pool {
         corpus: &Corpus,
         before: Option<(PathBuf, FirstWeights)>,
     ) -> Place {
+        config.model = config.model.hashed();
         config.data = DataConfig::default();
         config.train.precision.get_or_insert(self.precision);
         let config_text = config.to_hashed_text();
@@ -195,7 +196,8 @@ impl Pool {
             .as_ref()
             .map(|(path, by)| format!("{:?} {by:?}", path.file_name()));
         let hash = hash_of_parts(
-            // Increase the version if the meaning of a config changes, such as by a new default.
+            // If the meaning of a config changes, such as by a new default, change [`ModelConfig::hashed`], or increase
+            // the version.
             "residual-zoo-train pool v2",
             &[
                 told.as_bytes(),

@@ -84,7 +84,7 @@ impl<B: Backend> Attention<B> {
                 Matrix::Proj,
                 [of_q, width],
                 config.proj_bias,
-                frame.output,
+                frame.output * config.depth_scale(frame),
                 device,
             ),
             rotary: config.rotary,

@@ -133,7 +133,7 @@ pub struct LlamaConfig {
     pub canon: Option<CanonConfig>,
     /// Dropout on x_0, on the attention weights and on the output of each sublayer.
     pub dropout: f64,
-    /// The initial weights. `None` means `Width` below width 768; otherwise, `Fixed(0.02)`.
+    /// The initial weights. `None` means `Depth` below width 768; otherwise, `Fixed(0.02)`.
     pub init: Option<LlamaInit>,
 }
 
@@ -208,7 +208,10 @@ impl LlamaConfig {
 
     /// Returns `init`, or its default.
     pub fn init(&self) -> LlamaInit {
-        self.init.unwrap_or(Init::of_width(self.width).into())
+        self.init.unwrap_or(match Init::of_width(self.width) {
+            Init::Width => LlamaInit::Depth,
+            fixed => fixed.into(),
+        })
     }
 
     /// Builds a linear layer `[d_in, d_out]` whose initial weights are multiplied by `scale`.
@@ -222,6 +225,14 @@ impl LlamaConfig {
     ) -> Linear<B> {
         let scale = (self.width, scale);
         self.init().linear(matrix, sizes, bias, scale, device)
+    }
+
+    /// Returns the multiplier of the initial projections to the stream and of the initial W_fc.
+    pub(crate) fn depth_scale(&self, frame: &Frame) -> f64 {
+        match self.init() {
+            LlamaInit::Depth if frame.by_depth => (2.0 * self.n_layer as f64).sqrt().recip(),
+            _ => 1.0,
+        }
     }
 
     fn norm_design(&self) -> NormDesign {
@@ -382,6 +393,19 @@ impl Architecture for LlamaConfig {
             return Err(ConfigError::new("init", problem));
         }
         self.init().validate()
+    }
+
+    fn hashed(&self) -> Self {
+        // At first, `None` meant `Width` below width 768.
+        let init = match (self.init, Init::of_width(self.width)) {
+            (None, Init::Width) => Some(LlamaInit::Depth),
+            (Some(LlamaInit::Width), Init::Width) => None,
+            (init, _) => init,
+        };
+        Self {
+            init,
+            ..self.clone()
+        }
     }
 
     fn tables(&self, vocabulary: Vocabulary, frame: &Frame) -> Option<TokenEmbeddingsOptions> {

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 pub enum LlamaInit {
     /// All weights and tables from N(0, 2 / (5 D)) on a stream of width D, as [`Init::Width`].
     Width,
+    /// As `Huginn`, with the number of layers of this model for l: 4 for a model of four layers, whether or not it is
+    /// looped. Connections that set the size of branches themselves, such as ReZero, do not divide.
+    Depth,
     /// All weights and tables from N(0, std²), with this std: 0.02 in OLMo 2 and `transformers`.
     Fixed(f64),
     /// nanochat in 2026. Projections to the stream are 0. W_q, W_k, W_v and gates of attention are uniform between
@@ -55,7 +58,7 @@ impl LlamaInit {
     /// Returns an error about the field `init` if a number is not above 0, or not finite.
     pub fn validate(self) -> Result<(), ConfigError> {
         match self {
-            Self::Width | Self::Nanochat | Self::Nanochat2025 => Ok(()),
+            Self::Width | Self::Depth | Self::Nanochat | Self::Nanochat2025 => Ok(()),
             Self::Fixed(number) | Self::Huginn(number) => check::positive("init", number),
         }
     }
@@ -63,7 +66,7 @@ impl LlamaInit {
     /// Returns the standard deviations of the token table and of an unembedding of its own.
     pub(crate) fn tables(self, width: usize) -> [f64; 2] {
         match self {
-            Self::Width | Self::Huginn(_) => [std_of_width(width); 2],
+            Self::Width | Self::Depth | Self::Huginn(_) => [std_of_width(width); 2],
             Self::Fixed(std) => [std; 2],
             Self::Nanochat => [0.8, 0.001],
             Self::Nanochat2025 => [1.0, 0.0],
@@ -99,7 +102,7 @@ impl LlamaInit {
             (Self::Huginn(layers), Matrix::Fc | Matrix::Proj) => {
                 normal(std_of_width(width) / (2.0 * layers).sqrt())
             }
-            (Self::Width | Self::Huginn(_), _) => normal(std_of_width(width)),
+            (Self::Width | Self::Depth | Self::Huginn(_), _) => normal(std_of_width(width)),
         };
         Linear {
             weight: weight.init([d_in, d_out], device),

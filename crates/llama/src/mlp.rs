@@ -29,15 +29,16 @@ impl<B: Backend> Mlp<B> {
         } = config;
         let d_ff = config.d_ff();
         let linear = |matrix, sizes, scale| config.linear(matrix, sizes, mlp_bias, scale, device);
+        let by_depth = config.depth_scale(frame);
         Self {
             norms: config.norms(frame, device),
             canon_c: config.canon_at('C', width, device),
             gate: config
                 .gated
                 .then(|| linear(Matrix::Gate, [width, d_ff], 1.0)),
-            fc: linear(Matrix::Fc, [width, d_ff], frame.inner),
+            fc: linear(Matrix::Fc, [width, d_ff], frame.inner * by_depth),
             canon_d: config.canon_at('D', config.hidden(), device),
-            proj: linear(Matrix::Proj, [d_ff, width], frame.output),
+            proj: linear(Matrix::Proj, [d_ff, width], frame.output * by_depth),
             dropout: DropoutConfig::new(config.dropout).init(),
             activation: config.activation,
         }

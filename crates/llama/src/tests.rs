@@ -303,11 +303,19 @@ fn initial_weights_are_those_of_the_projects() {
     let (width, d_ff, of_kv) = (192.0_f64, 512.0, 64.0);
     let narrow = |d_out: f64| (d_out / width).sqrt().min(1.0) / width.sqrt();
     let of_width = (2.0 / (5.0 * width)).sqrt();
+    // Of a model of two layers.
+    let of_depth = of_width / 2.0;
     let of_layers = of_width / 24.0_f64.sqrt();
     let even = width.sqrt().recip();
     // The standard deviations of q, k, the gate, fc, the projections, the token table and the unembedding.
     let expected = [
         (LlamaInit::Width, [of_width; 7]),
+        (
+            LlamaInit::Depth,
+            [
+                of_width, of_width, of_width, of_depth, of_depth, of_width, of_width,
+            ],
+        ),
         (LlamaInit::Fixed(0.02), [0.02; 7]),
         (
             LlamaInit::Nanochat,
@@ -334,7 +342,7 @@ fn initial_weights_are_those_of_the_projects() {
     ];
     for (init, expected) in expected {
         let config = LlamaConfig {
-            n_layer: 1,
+            n_layer: 2,
             n_head: 6,
             n_kv_head: Some(2),
             width: 192,
@@ -377,6 +385,39 @@ fn initial_weights_are_those_of_the_projects() {
             }
         }
     }
+}
+
+#[test]
+fn hashes_are_of_the_start_and_not_of_the_default() {
+    let hashed = |width, init| {
+        let config = LlamaConfig {
+            width,
+            init,
+            ..small()
+        };
+        config.hashed().init
+    };
+    assert_eq!(hashed(48, Some(LlamaInit::Width)), None);
+    assert_eq!(hashed(48, None), Some(LlamaInit::Depth));
+    assert_eq!(hashed(48, Some(LlamaInit::Depth)), Some(LlamaInit::Depth));
+    assert_eq!(hashed(768, None), None);
+    assert_eq!(hashed(768, Some(LlamaInit::Width)), Some(LlamaInit::Width));
+}
+
+#[test]
+fn initial_weights_shrink_with_depth_unless_the_connection_scales_branches() {
+    let config = LlamaConfig {
+        init: Some(LlamaInit::Depth),
+        ..small()
+    };
+    let scale = |by_depth| {
+        config.depth_scale(&Frame {
+            by_depth,
+            ..Frame::default()
+        })
+    };
+    assert_eq!(scale(false), 1.0);
+    assert_eq!(scale(true), 1.0 / (2.0 * config.n_layer as f64).sqrt());
 }
 
 #[test]

@@ -576,6 +576,13 @@ impl<A: List> ModelConfig for Composition<A> {
         self.loops.as_ref().map(|_| self.layers.len())
     }
 
+    fn hashed(&self) -> Self {
+        Self {
+            layers: self.layers.iter().map(A::hashed).collect(),
+            ..self.clone()
+        }
+    }
+
     fn outside_training(&self) -> Self {
         Self {
             loops: self.loops.as_ref().map(LoopsConfig::outside_training),

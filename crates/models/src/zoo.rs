@@ -246,6 +246,12 @@ macro_rules! zoo {
                 }
             }
 
+            fn hashed(&self) -> Self {
+                match self {
+                    $(Self::$name(config) => Self::$name(config.hashed()),)+
+                }
+            }
+
             fn has_statistics(&self) -> bool {
                 match self {
                     $(Self::$name(config) => config.has_statistics(),)+
