@@ -434,9 +434,25 @@ pub const PAPERS: [Paper; 6] = [
     },
     Paper {
         directory: "llama",
-        title: "Muon",
-        address: "https://arxiv.org/abs/2502.16982",
+        title: "Modern decoder",
+        address: "papers/llama.md#equations-and-code",
         main: &[
+            (
+                "modern_baseline",
+                "primary: The modern decoder has a lower loss than GPT-2",
+            ),
+            (
+                "modern_baseline",
+                "primary: SwiGLU has a lower loss than GELU",
+            ),
+            (
+                "modern_baseline",
+                "primary: Attention with a gate for each head has a lower loss than without",
+            ),
+            (
+                "modern_baseline",
+                "primary: Canon layers have a lower loss than none",
+            ),
             (
                 "muon",
                 "primary: For the same tokens, Muon has a lower loss than AdamW",
@@ -450,6 +466,12 @@ pub const PAPERS: [Paper; 6] = [
         tokens: None,
         sizes: &[],
         summary: &[
+            "A Llama of 117k parameters ends 0.113 ± 0.015 below a GPT-2 of the same size, both with tuned\n  \
+             learning rates. Each switch was tested alone. Rotary positions help most, and then Canon layers\n  \
+             (0.111 ± 0.015), SwiGLU (0.031 ± 0.008 below GELU) and gated attention (0.011 ± 0.008).",
+            "Norms after branches, without OLMo 2's QK-norm, raise the loss by 0.119 ± 0.018. An unembedding of\n  \
+             its own, QK-norm, shared key-value heads and norms before and after branches make no decided\n  \
+             difference.",
             "With the same tokens, Muon ends 0.065 ± 0.008 below AdamW on a Llama of 117k parameters. Both are\n  \
              tuned over the learning rate and the weight decay. Muon has the form of Moonlight.",
             "Muon reaches AdamW's final loss after 75 % of the tokens of its own schedule. The paper reports that\n  \
