@@ -24,7 +24,8 @@ pub enum LlamaInit {
     Nanochat2025,
     /// Huginn (Geiping et al., 2025), without its cut at 3 standard deviations. All weights and tables are from
     /// N(0, 2 / (5 D)). The projections to the stream and W_fc, but not the gate, are then divided by √(2 l). The number
-    /// l counts the layers that a token passes, loops included: 132 in the paper.
+    /// l counts the layers that a token passes, loops included: 132 in the paper. The authors' code for inference
+    /// divides W_fc, as here; their code for training does not.
     Huginn(f64),
 }
 

@@ -151,10 +151,24 @@ fn points_are_all_combinations_and_draws_are_drawn_together() {
 #[test]
 fn one_value_can_go_to_several_fields() {
     assert_eq!(points(&["a,b=1,2"]), ["a=1 b=1", "a=2 b=2"]);
-    assert_eq!(
-        sweep(&["train.learning_rate=1,2"]).over[0].name(),
-        "learning rate"
-    );
+}
+
+#[test]
+fn the_name_of_a_swept_field_is_its_path_within_train_or_model() {
+    let names = [
+        "train.learning_rate",
+        "train.optimizer.learning_rate",
+        "train.warmup,train.steps",
+        "steps",
+    ]
+    .map(|field| sweep(&[&format!("{field}=1,2")]).over[0].name());
+    let expected = [
+        "learning rate",
+        "optimizer learning rate",
+        "warmup",
+        "steps",
+    ];
+    assert_eq!(names, expected);
 }
 
 #[test]

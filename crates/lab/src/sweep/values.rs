@@ -73,11 +73,12 @@ pub(super) fn is_inexact(number: f64) -> bool {
 }
 
 impl Swept {
-    /// Returns the name of the field in tables and charts: the end of its path.
+    /// Returns the name of the field in tables and charts: its path within `train` or `model`, such as `learning rate`
+    /// or `optimizer learning rate`.
     pub(crate) fn name(&self) -> String {
-        let first = self.field.split(',').next().unwrap_or_default();
-        let end = first.rsplit('.').next().unwrap_or_default();
-        end.trim().replace('_', " ")
+        let first = self.field.split(',').next().unwrap_or_default().trim();
+        let within = first.split_once('.').map_or(first, |(_, path)| path);
+        within.replace(['_', '.'], " ")
     }
 
     /// Describes the tried values, such as `5 values at equal ratios from 0.001 to 0.1`.
