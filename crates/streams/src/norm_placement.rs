@@ -60,7 +60,9 @@ impl<B: Backend> Ends<B> for NormedStart<B> {
     }
 }
 
-/// The places of the norms around all branches.
+/// The places of the norms around all branches. Only with `Peri` are the initial projections to the stream scaled by
+/// depth. The LayerNorm Scaling paper advises against it, the published code of Mix-LN has no such scaling, and OLMo 2
+/// has one standard deviation for all weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Placement {
@@ -69,8 +71,7 @@ pub enum Placement {
     Peri,
     /// After each branch: x + N(F(x)).
     PostBranch,
-    /// LayerNorm Scaling, before each branch: x + F(N(x) / √(l + 1)), with l = 0 in the first layer. The initial
-    /// projections to the stream are then not scaled by depth, because the paper advises against combining the two.
+    /// LayerNorm Scaling, before each branch: x + F(N(x) / √(l + 1)), with l = 0 in the first layer.
     Lns,
     /// Mix-LN: after the sum, N(x + F(x)), in the first layers, and before each branch in the others.
     Mix {
@@ -139,7 +140,7 @@ impl Design for NormPlacementConfig {
     fn frame(&self, _: usize) -> Frame {
         Frame {
             pre_norm: false,
-            by_depth: self.placement != Placement::Lns,
+            by_depth: self.placement == Placement::Peri,
             ..Frame::default()
         }
     }

@@ -68,11 +68,14 @@ fn starts_are_those_of_the_papers() {
         // Nothing is added to the stream.
         DepthLstmConfig::default().frame(on.count),
         DepthLstmCellConfig::default().frame(on.count),
-        // LayerNorm Scaling has 1/√(l + 1) instead.
+        // LayerNorm Scaling has 1/√(l + 1) instead. The authors of the other two do not divide either.
         placed(Placement::Lns).frame(on.count),
+        placed(Placement::PostBranch).frame(on.count),
+        placed(Placement::Mix { post_layers: None }).frame(on.count),
     ] {
         assert!(!frame.by_depth);
     }
+    assert!(placed(Placement::Peri).frame(on.count).by_depth);
     assert_eq!(HyperConfig::default().frame(on.count).output, 0.5);
     let mix = InitialMixConfig {
         start: InitialMixStart::Nanochat,
