@@ -471,22 +471,22 @@ pub const PAPERS: [Paper; 6] = [
              rotary instead of learned positions, and the start make up this rest; they were not separated.",
             "Canon layers lower the loss by 0.111 ± 0.015, with 7 % more parameters, 6 % more FLOPs and 44 % more\n  \
              memory. No control has the same size. A convolution over four characters may help less with words.",
-            "Gated attention ends 0.011 ± 0.008 lower on the eight judged seeds. On the four sweep seeds, at the\n  \
-             same learning rate, it ends 0.011 higher, and over all twelve 0.004 ± 0.011 lower. The gate also\n  \
-             halves the attention branch at the start, which was not separated.",
-            "Norms after branches, without OLMo 2's QK-norm, raise the loss by 0.119 ± 0.018. An unembedding of\n  \
-             its own, QK-norm, shared key-value heads and norms before and after branches make no decided\n  \
-             difference.",
-            "With the same tokens, Muon ends 0.065 ± 0.008 below AdamW on a Llama of 117k parameters. Both are\n  \
-             tuned over the learning rate and the weight decay. Muon has the form of Moonlight.",
-            "Muon reaches AdamW's final loss after 75 % of the tokens of its own schedule. With the\n  \
-             FLOPs of Newton-Schulz, these are about 87 % of AdamW's FLOPs. The paper reports about 52 %, for\n  \
+            "Gated attention ends 0.011 ± 0.008 lower on the eight seeds of the claims. On the four seeds of the sweep, at\n  \
+             the same learning rate, it ends 0.011 higher, and over all twelve 0.004 ± 0.011 lower. The gate\n  \
+             also halves the initial output of attention; the two effects were not separated.",
+            "Norms after branches, without OLMo 2's QK-norm, raise the loss by 0.119 ± 0.018. The verdicts on a\n  \
+             separate unembedding, QK-norm, shared key-value heads, and norms before and after branches are\n  \
+             undecided.",
+            "With the same tokens, Muon ends 0.065 ± 0.008 below AdamW on a Llama of 117k parameters. The\n  \
+             learning rate and the weight decay of both optimizers are tuned. Muon is used in Moonlight's form.",
+            "Muon reaches AdamW's final loss after 75 % of the tokens, on a schedule of the whole length.\n  \
+             With the FLOPs of Newton-Schulz, these are about 87 % of AdamW's FLOPs. The paper reports about 52 %, for\n  \
              models and tokens that are optimal.",
             "With half the tokens and a schedule of half the length, Muon ends 0.063 ± 0.014 above AdamW with\n  \
              all of them. The learning rate and the weight decay of this run are tuned too. This claim is derived\n  \
              from the paper, whose authors reduce model and tokens together.",
-            "The authors compare models of 0.4B to 1.5B parameters, at the number of tokens that is optimal for\n  \
-             their compute. The models here see seven tokens per parameter.",
+            "Liu et al. compare models of 0.4B to 1.5B parameters, each trained on the number of tokens that is\n  \
+             optimal for its compute. The models here see seven tokens per parameter.",
         ],
     },
 ];
