@@ -25,6 +25,7 @@ NOT_RUN = {
     "torch-venv": "the parity check installs LibTorch",
     "CUDARC_CUDA_VERSION": "the last check builds for CUDA",
     "--example …": "a pattern, not a command",
+    "linux-source": "it downloads 139 MB; experiments/corpora/test_debian.py makes a package",
     "hf://": "it needs the network; tests/runs/hub.rs has a hub of its own",
     "precision=Bf16": "it needs LibTorch; the tests of backends train in bf16",
     "srun": "it needs a cluster",
