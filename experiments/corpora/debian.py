@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A text to train on, made from a Debian package with source code or documentation.
+"""Makes a text to train on from a Debian package with source code or documentation.
 
     apt-get download linux-source-6.1
     debian.py linux-source-6.1_*.deb --share 0.2 --out linux.txt
@@ -8,9 +8,9 @@ The text has the package's source files and prose, one after another in the orde
 training, then those for validation. The files for validation are whole directories, about a tenth, chosen by a hash of
 the directory's name. The last line printed is the fraction for `data.valid_fraction`, at which training ends.
 
-Left out are licence headers, generated tables, files that occur twice, and all files that are not UTF-8. Long lines
-that occur in both parts are removed from both, so no such line of the validation part was trained on. Short lines, such
-as `return 0;`, stay.
+The script leaves out licence headers, tables of numbers, files that occur twice, and files that are not UTF-8. It
+removes long lines that occur in both parts from both, so no such line of the validation part was trained on. Short
+lines, such as `return 0;`, stay.
 
 The same package and options give the same file on every machine. Needs Python 3.9 and no other package.
 """
@@ -18,16 +18,18 @@ The same package and options give the same file on every machine. Needs Python 3
 import argparse
 import hashlib
 import io
+import lzma
 import re
 import sys
 import tarfile
+import zlib
 
 TEXTS = (".c", ".h", ".rst", ".txt", ".md", ".py", ".rs", "Kconfig")
 # The number of directories in a path that are held out or trained on as a whole, such as drivers/net/wireless.
 DEPTH = 3
-# A line with at least so many characters, spaces left out, must not occur in both parts.
+# A line with at least this many characters, without its spaces, must not occur in both parts.
 LONG = 24
-# At least so many lines of numbers in a row are a table.
+# At least this many lines of numbers in a row are a table.
 TABLE = 8
 # What may stand before and after the numbers of a line: a name that is defined or indexed, and a comment.
 BEFORE = re.compile(r"\s*(#\s*define\s+\w+|\[\w+\]\s*=)\s")
@@ -43,7 +45,10 @@ def members(package):
         if file.read(8) != b"!<arch>\n":
             sys.exit(f"error: {package} is not a Debian package (.deb)")
         while header := file.read(60):
-            name, size = header[:16].decode().strip().rstrip("/"), int(header[48:58])
+            try:
+                name, size = header[:16].decode().strip().rstrip("/"), int(header[48:58])
+            except ValueError:
+                break
             if name.startswith("data.tar"):
                 yield from regular(io.BytesIO(file.read(size)), package)
                 return
@@ -62,8 +67,8 @@ def regular(stream, where):
                     yield from regular(content, entry.name)
                 elif entry.name.endswith(TEXTS):
                     yield entry.name, content.read()
-    except (tarfile.TarError, EOFError) as problem:
-        sys.exit(f"error: {where} cannot be read: {problem}")
+    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, OSError) as problem:
+        sys.exit(f"error: {where} cannot be read: {problem}; download the package again")
 
 
 def is_numbers(line):
@@ -164,13 +169,21 @@ def main():
     for name in ("share", "valid"):
         if not 0 < getattr(options, name) <= 1:
             sys.exit(f"error: --{name} is {getattr(options, name)}; it must be above 0 and at most 1")
-    parts, left_out = split(options.package, options.share, options.valid)
+    try:
+        parts, left_out = split(options.package, options.share, options.valid)
+    except OSError as problem:
+        sys.exit(f"error: {problem}")
+    if not any(parts):
+        sys.exit(f"error: {options.package} has no files that end in {', '.join(TEXTS)}, or --share is too small")
     if not all(parts):
         sys.exit("error: one part has no files; take a larger --share or another --valid")
     (train, valid), shared = without_shared(parts)
     train, valid = ("".join(text + FILE_END for text in part if text).encode() for part in (train, valid))
-    with open(options.out, "wb") as file:
-        file.write(train + valid)
+    try:
+        with open(options.out, "wb") as file:
+            file.write(train + valid)
+    except OSError as problem:
+        sys.exit(f"error: {problem}")
     package = options.package.rsplit("/", 1)[-1]
     print(f"package             {package}")
     print(f"files               {len(parts[0]):,} for training, {len(parts[1]):,} for validation")

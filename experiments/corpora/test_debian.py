@@ -96,11 +96,30 @@ class Debian(unittest.TestCase):
         self.assertIn("#include <a.h>", text)
         self.assertIn("1 (not UTF-8), 1 (duplicate)", values["left out"])
 
-    def test_what_is_no_package_is_an_error(self):
-        for content, says in ((b"text", "is not a Debian package"), (b"!<arch>\n", "no data.tar")):
+    def test_files_that_cannot_be_used_are_errors(self):
+        whole = pathlib.Path(self.deb).read_bytes()
+        for content, says in (
+            (b"text", "is not a Debian package"),
+            (b"!<arch>\n", "no data.tar"),
+            (b"!<arch>\n" + b"?" * 60, "no data.tar"),
+            (whole[: len(whole) // 2], "cannot be read.*again"),
+        ):
             pathlib.Path(self.deb).write_bytes(content)
             with self.assertRaisesRegex(SystemExit, says):
                 self.run_it()
+        pathlib.Path(self.deb).unlink()
+        with self.assertRaisesRegex(SystemExit, "No such file"):
+            self.run_it()
+        package(self.deb, {"drivers/d1/picture.png": "not a text"})
+        with self.assertRaisesRegex(SystemExit, "no files that end in .c"):
+            self.run_it()
+
+    def test_the_printed_fraction_cuts_between_two_files(self):
+        values, train, valid = self.run_it()
+        counts = [int(word.replace(",", "")) for word in values["bytes"].split() if word[0].isdigit()]
+        self.assertEqual(len((train + valid).encode()), sum(counts))
+        self.assertLessEqual(abs(len(train.encode()) - counts[0]), 1)
+        self.assertTrue(train.endswith("\n"))
 
     def test_short_tables_stay(self):
         self.assertEqual(debian.cleaned("int a[] = {\n1, 2,\n3,\n};"), "int a[] = {\n1, 2,\n3,\n};")

@@ -468,7 +468,7 @@ pub const PAPERS: [Paper; 6] = [
         summary: &[
             "A Llama of 117k parameters ends 0.113 ± 0.015 below a GPT-2 of the same size, both with tuned\n  \
              learning rates. Without SwiGLU and the untied unembedding, the lead is still 0.095 ± 0.013. RMS norms,\n  \
-             rotary instead of learned positions, and the start make up this rest; they were not separated.",
+             rotary instead of learned positions, and the initial weights cause this rest; they were not separated.",
             "Canon layers lower the loss by 0.111 ± 0.015, with 7 % more parameters, 6 % more FLOPs and 44 % more\n  \
              memory. No control has the same size. A convolution over four characters may help less with words.",
             "Gated attention ends 0.011 ± 0.008 lower on the eight seeds of the claims. On the four seeds of the sweep, at\n  \
@@ -480,8 +480,8 @@ pub const PAPERS: [Paper; 6] = [
             "With the same tokens, Muon ends 0.065 ± 0.008 below AdamW on a Llama of 117k parameters. The\n  \
              learning rate and the weight decay of both optimizers are tuned. Muon is used in Moonlight's form.",
             "Muon reaches AdamW's final loss after 75 % of the tokens, on a schedule of the whole length.\n  \
-             With the FLOPs of Newton-Schulz, these are about 87 % of AdamW's FLOPs. The paper reports about 52 %, for\n  \
-             models and tokens that are optimal.",
+             With the FLOPs of Newton-Schulz, these are about 87 % of AdamW's FLOPs. The paper reports about 52 %, if\n  \
+             the size of the model and the number of tokens are optimal for the FLOPs.",
             "With half the tokens and a schedule of half the length, Muon ends 0.063 ± 0.014 above AdamW with\n  \
              all of them. The learning rate and the weight decay of this run are tuned too. This claim is derived\n  \
              from the paper, whose authors reduce model and tokens together.",
