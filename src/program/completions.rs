@@ -12,7 +12,7 @@ const TOKENIZERS: [&str; 3] = ["bytes", "chars", "bpe:1024"];
 const DATA: [&str; 2] = ["synthetic", "tinyshakespeare"];
 
 /// The scales of the zoo's experiments.
-const SCALES: [&str; 3] = ["smoke", "cpu", "paper"];
+const SCALES: [&str; 4] = ["smoke", "cpu", "gpu", "paper"];
 
 /// Returns the script with which `shell` completes commands, options, option values and names.
 pub fn completions(shell: Shell) -> String {

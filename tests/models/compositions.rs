@@ -187,6 +187,38 @@ fn a_field_inside_a_composition_can_be_set() {
 }
 
 #[test]
+fn a_field_without_a_layer_is_set_in_every_layer() {
+    let text = "(model: Composed(layers: [Gpt2(width: 64), TokenFormer(width: 64)], connection: PerSublayer(ReZero())))";
+    let config = RunConfig::parse(text, "test.ron".as_ref()).unwrap();
+    let set = |assignment: &str| config.clone().set(&[assignment.to_string()]);
+    let of_layers = |model: Zoo| -> Vec<usize> {
+        let layers = model.layers.iter();
+        layers.map(|layer| layer.shape().n_layer).collect()
+    };
+    assert_eq!(of_layers(set("model.n_layer=3").unwrap().model), [3, 3]);
+    assert!(set("model.n_layer=3").unwrap().model.connection.is_some());
+    assert_eq!(
+        of_layers(set("model.layers.0.n_layer=3").unwrap().model)[0],
+        3
+    );
+    // A GPT-2 has no n_ffn, and neither architecture has n_layr.
+    for (assignment, problem) in [
+        ("model.n_ffn=3", "unknown field `n_ffn`"),
+        ("model.n_layr=3", "did you mean `n_layer`?"),
+        ("model.conection=None", "did you mean `connection`?"),
+    ] {
+        let error = set(assignment).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+    let both = ["model.layers.1.n_layer=3", "model.n_layer=2"].map(String::from);
+    let error = config.clone().set(&both).unwrap_err().to_string();
+    assert!(
+        error.contains("`model.layers.1.n_layer=3` sets the same field"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_layer_of_several_in_turn_can_be_set() {
     let text = "(model: Composed(layers: [Gpt2(width: 64), TokenFormer(width: 64)]))";
     let config = RunConfig::parse(text, "test.ron".as_ref()).unwrap();

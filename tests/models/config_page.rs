@@ -15,9 +15,11 @@ use residual_zoo::data::{
 };
 use residual_zoo::experiment::Experiment;
 use residual_zoo::gpt2::Gpt2Base;
+use residual_zoo::lab::claims::Sooner;
 use residual_zoo::lab::claims::{Close, Compared};
+use residual_zoo::lab::ladder::Size;
 use residual_zoo::lab::sweep::Halving;
-use residual_zoo::lab::{After, ChartSpec, Claim, RunSpec, Sweep, Vary};
+use residual_zoo::lab::{After, ChartSpec, Claim, Ladder, RunSpec, Sweep, Vary};
 use residual_zoo::llama::CanonConfig;
 use residual_zoo::loops::LoopsConfig;
 use residual_zoo::recurrent::RecurrentConfig;
@@ -104,6 +106,12 @@ fn defaults() -> BTreeMap<String, Value> {
         ("After", parsed::<After>("(run: \"\")")),
         ("Vary", parsed::<Vary>("(name: \"\", over: [])")),
         ("Sweep", parsed::<Sweep>("(over: [])")),
+        ("Ladder", parsed::<Ladder>("(baseline: \"\", sizes: [])")),
+        ("Size", parsed::<Size>("(name: \"\", set: [])")),
+        (
+            "Sooner",
+            parsed::<Sooner>("(axis: Tokens, run: \"\", than: \"\")"),
+        ),
         (
             "ChartSpec",
             parsed::<ChartSpec>("(title: \"\", x: \"\", y: \"\")"),
@@ -397,7 +405,7 @@ impl Page {
         };
         let last = path.path.segments.last().unwrap();
         let mut inner = || match &last.arguments {
-            PathArguments::AngleBracketed(arguments) => match arguments.args.first().unwrap() {
+            PathArguments::AngleBracketed(arguments) => match arguments.args.last().unwrap() {
                 GenericArgument::Type(inner) => self.type_of(inner),
                 _ => panic!("a generic argument that is not a type"),
             },
@@ -411,7 +419,7 @@ impl Page {
             "PathBuf" => "path".into(),
             "Option" => format!("{} or `None`", inner()),
             "Vec" => format!("list of {}", inner()),
-            "BTreeMap" => "numbers by name".into(),
+            "BTreeMap" => format!("{} by name", inner()),
             "M" | "C" => "a [model](#models)".into(),
             "S" => "the base of the architecture".into(),
             "D" => self.link("ConnectionConfig"),

@@ -106,7 +106,7 @@ struct Program {
 #[derive(Args, Debug)]
 pub struct ExperimentArgs {
     /// The scale, if the experiment has several. The zoo's experiments have smoke (seconds), cpu (from minutes to two
-    /// hours on two cores with `--jobs 2`, several seeds) and paper (as published, for GPUs) [default: smoke if the
+    /// hours on two cores with `--jobs 2`, several seeds) and paper (as published, for GPUs); ladders also have gpu [default: smoke if the
     /// experiment has it, otherwise the first one]
     #[arg(long, value_name = "SCALE")]
     scale: Option<String>,
@@ -425,6 +425,9 @@ impl ExperimentArgs {
         let table = fitted(&results.table());
         print(&format!("\n{table}"))?;
         explain_spread(&table, !results.claims().is_empty())?;
+        for table in results.ladder() {
+            print(&format!("\n{}", fitted(&table)))?;
+        }
         if let Some(tuning) = results.tuning() {
             print("")?;
             show(tuning)?;

@@ -186,13 +186,14 @@ impl SweepArgs {
             halving: None,
             widen: 0,
             tuned: false,
+            rule: None,
         });
         if sweep.over.is_empty() && self.over.is_empty() {
             let problem = "is missing; give FIELD=VALUES, such as train.learning_rate=1e-4..1e-1:log:8, or a \
                            file with a sweep";
             return Err(ConfigError::new("--over", problem).into());
         }
-        sweep.tuned = false;
+        (sweep.tuned, sweep.rule) = (false, None);
         if !self.over.is_empty() {
             sweep.over = self.over.clone();
         }

@@ -8,6 +8,7 @@ use residual_zoo_runs::did_you_mean;
 
 use crate::curves::CURVES;
 use crate::experiment::MOST_SEEDS;
+use crate::ladder::GAIN;
 use crate::quantity::{QUANTITIES, is_curve};
 use crate::sweep::OVER;
 use crate::{
@@ -28,6 +29,9 @@ impl<C: ModelConfig> Experiment<C> {
         self.check_seeds()?;
         if let Some(count) = self.count {
             check::size("count", count)?;
+        }
+        if let Some(ladder) = &self.ladder {
+            ladder.check(self, &planned)?;
         }
         self.check_sweep(&planned)?;
         if self.measure.is_some() && self.count.is_none() {
@@ -96,6 +100,9 @@ impl<C: ModelConfig> Experiment<C> {
             return Ok(());
         };
         sweep.check()?;
+        if let Some(rule) = &sweep.rule {
+            rule.check(sweep, self.ladder.as_ref())?;
+        }
         if self.count.is_some() {
             return error(
                 "sweep",
@@ -305,6 +312,7 @@ impl<'a> Names<'a> {
             lines: planned.iter().map(|run| run.line.as_str()).collect(),
             own: given
                 .map(String::as_str)
+                .chain(experiment.ladder.iter().map(|_| GAIN))
                 .chain(measured.iter().copied())
                 .collect(),
             published: published.map(String::as_str).collect(),

@@ -45,9 +45,12 @@ pub enum Test {
     /// `quantity` falls along a line of runs as `along` grows: the slope of `quantity` over the logarithm of `along` is
     /// negative, and the mean over the seeds never rises from one value of `along` to the next.
     Falls(Falls),
+    /// `quantity` shrinks along a line of runs by at most `within` for each doubling of `along`: the slope of `quantity`
+    /// over the binary logarithm of `along` is above −`within`.
+    Keeps(Keeps),
     /// The line of runs `line` has less of `quantity` than the line `than` at equal `along`.
     Below(Below),
-    /// `run` reaches the final validation loss of `than` with less of `axis`.
+    /// `run` reaches the final validation loss of `than`, or a given loss, with less of `axis`.
     Sooner(Sooner),
     /// `quantity` of `run` is at least `value` for every seed.
     AtLeast(Bound),
@@ -152,6 +155,20 @@ pub struct Falls {
     pub line: String,
 }
 
+/// The fields of [`Test::Keeps`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keeps {
+    /// The name of the quantity, such as `gain` on a ladder.
+    pub quantity: String,
+    /// The name of the quantity that grows along the line.
+    pub along: String,
+    /// The name of the line of runs.
+    pub line: String,
+    /// The largest tolerated fall for each doubling of `along`.
+    pub within: f64,
+}
+
 /// The fields of [`Test::Below`]. For each seed, the tested value is the mean distance of the runs of `line` from the
 /// line `than`. The line `than` is interpolated linearly between neighbouring runs, over the logarithm of `along`. Runs
 /// of `line` beyond the ends of `than` do not count. The claim is undecided if, averaged over the seeds, some runs are
@@ -208,6 +225,11 @@ pub struct Sooner {
     pub run: String,
     /// The name of the other run.
     pub than: String,
+    /// The validation loss to reach; `None` for the final loss of `than`. With a loss, the tested value is the mean over
+    /// the seeds of the share of `axis` that `run` saves until it first reaches this loss. Choose the loss beforehand,
+    /// so that both runs reach it with every seed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
 }
 
 /// The fields of [`Test::AtLeast`] and [`Test::AtMost`].
@@ -297,6 +319,7 @@ impl Test {
                 (vec![&it.run, &it.than], vec![&it.quantity, other])
             }
             Self::Falls(it) => (vec![&it.line], vec![&it.quantity, &it.along]),
+            Self::Keeps(it) => (vec![&it.line], vec![&it.quantity, &it.along]),
             Self::Below(it) => (vec![&it.line, &it.than], vec![&it.quantity, &it.along]),
             Self::Sooner(it) => (vec![&it.run, &it.than], vec![]),
             Self::AtLeast(it) | Self::AtMost(it) => (vec![&it.run], vec![&it.quantity]),
@@ -315,7 +338,9 @@ impl Test {
     /// Returns the lines of runs to which the test refers.
     pub(crate) fn lines(&self) -> Vec<&str> {
         match self {
-            Self::Falls(Falls { line, .. }) | Self::Exponent(Exponent { line, .. }) => vec![line],
+            Self::Falls(Falls { line, .. })
+            | Self::Keeps(Keeps { line, .. })
+            | Self::Exponent(Exponent { line, .. }) => vec![line],
             Self::Below(_) | Self::Transfers(_) => self.names().0,
             _ => Vec::new(),
         }

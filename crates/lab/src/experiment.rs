@@ -9,7 +9,7 @@ use residual_zoo_train::FirstWeights;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{Claim, Sweep, TaskSpec};
+use crate::{Claim, Ladder, Sweep, TaskSpec};
 
 /// An experiment: the content of a file `experiments/<paper>/<name>.ron`, at one of its scales. In the file, the
 /// experiment and its runs, charts and claims can also have `scales`. The experiment can also have a `model` with the
@@ -37,6 +37,9 @@ pub struct Experiment<C> {
     /// The sweep: the fields to try at several values, and whether the runs then use the best values.
     #[serde(default)]
     pub sweep: Option<Sweep>,
+    /// The sizes at which the comparison is repeated; `None` for one size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ladder: Option<Ladder>,
     /// A measurement without training, in addition to the counts of parameters and FLOPs.
     #[serde(default)]
     pub measure: Option<Measure>,
@@ -237,6 +240,7 @@ impl<C: ModelConfig> Experiment<C> {
             train: config.train,
             seeds: one_seed(),
             sweep: None,
+            ladder: None,
             measure: None,
             count: None,
             tasks: Vec::new(),

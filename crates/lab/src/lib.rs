@@ -24,7 +24,7 @@
 //! `residual-zoo-cli` provides the command-line options of experiments.
 //!
 //! A module mostly uses modules before it in this order: `error`, `quantity`, `finished`, `options`, `tasks`, `stats`,
-//! `claims`, `sweep`, `experiment`, `scales`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`, `sound`,
+//! `claims`, `sweep`, `ladder`, `experiment`, `scales`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`, `sound`,
 //! `check`, `judge`, `charts`, `origin`, `pool`, `tuning`, `train_runs`, `tune`, `tuning_report`, `notes`, `looks`,
 //! `results`, `run_experiment`, `compare`, `index`. `residual-zoo-drive` handles single runs.
 
@@ -42,6 +42,7 @@ mod facts;
 mod finished;
 mod index;
 mod judge;
+pub mod ladder;
 mod looks;
 pub mod measure;
 mod notes;
@@ -76,6 +77,7 @@ pub use facts::{DataFacts, token};
 pub use finished::{FinishedFile, FinishedRuns};
 pub use index::{INDEX, check_pages, write_index};
 pub use judge::Planned;
+pub use ladder::{Ladder, Rung};
 pub use looks::LOOKS;
 pub use notes::long_warm_ups;
 pub use observe::{Missing, Observation, Outcome};
@@ -90,4 +92,4 @@ pub use scales::{ExperimentFile, ExperimentText};
 pub use stats::{Estimate, Line};
 pub use sweep::Sweep;
 pub use tasks::TaskSpec;
-pub use tuning::{SweptRun, TriedPoint, Tuning};
+pub use tuning::{Best, RuleFit, SweptRun, TriedPoint, Tuning};

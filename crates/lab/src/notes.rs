@@ -58,6 +58,9 @@ impl<C: ModelConfig> Experiment<C> {
             return Ok(Vec::new());
         }
         let points = match &self.sweep {
+            Some(sweep) if sweep.rule.is_some() => {
+                [sweep.runs(planned)?, planned.to_vec()].concat()
+            }
             Some(sweep) => sweep.runs(planned)?,
             None => planned.to_vec(),
         };

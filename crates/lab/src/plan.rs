@@ -7,13 +7,13 @@ use residual_zoo_data::one_line;
 use residual_zoo_runs::{Error as RunError, RunConfig};
 
 use crate::experiment::Vary;
-use crate::{After, Error, Experiment, RunSpec};
+use crate::{After, Error, Experiment, RunSpec, Rung};
 
 /// Maximum number of values of a varied field. Each value makes a run.
 const MOST_VALUES: usize = 1000;
 
 /// The option with which a user of a program sets fields of all runs.
-const OPTION: &str = "--set";
+pub(crate) const OPTION: &str = "--set";
 
 /// A run of an experiment, complete with everything that it takes from the experiment.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +32,8 @@ pub struct PlannedRun<C> {
     pub values: BTreeMap<String, f64>,
     /// Values that the paper reports for the run, by quantity.
     pub published: BTreeMap<String, f64>,
+    /// The place of the run on the experiment's ladder, if there is one.
+    pub rung: Option<Rung>,
 }
 
 impl<C> PlannedRun<C> {
@@ -83,6 +85,13 @@ impl<C: ModelConfig> Experiment<C> {
     /// Returns an error for a field that does not exist, for an invalid value, or for too many values of a varied
     /// field.
     pub fn plan(&self, set: &[String]) -> Result<Vec<PlannedRun<C>>, Error> {
+        if let Some(ladder) = &self.ladder {
+            let runs = self
+                .runs
+                .iter()
+                .map(|spec| self.run_of(spec).set(&spec.set, "set"));
+            return ladder.plan(&runs.collect::<Result<Vec<_>, _>>()?, set);
+        }
         let mut planned = Vec::new();
         for spec in &self.runs {
             let run = self.run_of(spec).set(&spec.set, "set")?;
@@ -121,6 +130,7 @@ impl<C: ModelConfig> Experiment<C> {
             seeds: spec.seeds.clone(),
             values: spec.values.clone(),
             published: spec.published.clone(),
+            rung: None,
         }
     }
 }

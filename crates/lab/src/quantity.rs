@@ -7,6 +7,8 @@ use residual_zoo_report::{si, sig};
 use residual_zoo_runs::Row;
 use serde::Serialize;
 
+use crate::ladder::{GAIN, SIZE};
+
 /// The horizontal axis of a curve: a total since the start of training. For a run that starts from the weights of
 /// another run, the total includes that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
@@ -152,6 +154,8 @@ impl Observed {
             Some((_, "acc" | "acc_norm")) => ("%", Format::Percent),
             Some((_, "bits_per_byte")) => ("bits/byte", Format::Loss),
             Some((_, "bits_per_token")) => ("bits/token", Format::Loss),
+            _ if quantity == GAIN => ("nats", Format::Loss),
+            _ if quantity == SIZE => ("", Format::Count),
             _ => ("", Format::Plain),
         };
         describe(quantity).unwrap_or(Self { unit, format })

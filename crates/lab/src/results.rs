@@ -15,6 +15,7 @@ use crate::charts::RunRow;
 use crate::check::unequal_budgets;
 use crate::facts::{data_table, folded};
 use crate::finished::FinishedRuns;
+use crate::ladder::Effects;
 use crate::looks::{self, Look};
 use crate::quantity::title;
 use crate::stats::Estimate;
@@ -54,6 +55,9 @@ pub struct Results {
     /// All looks at the verdicts, the current one last; empty before [`look`](Self::look).
     looks: Vec<Look>,
     tuning: Option<Tuning>,
+    /// The gains on the ladder, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effects: Option<Effects>,
     observations: Vec<Observation>,
     #[serde(skip)]
     finished: FinishedRuns,
@@ -80,7 +84,14 @@ impl Results {
             line: run.line.clone(),
             published: run.published.clone(),
         };
+        let most = |facts: &DataFacts| facts.passes.map(|(_, most)| most);
+        let passes = outcome.data.iter().filter_map(most).reduce(f64::max);
+        let effects = experiment.ladder.as_ref().map(|ladder| {
+            let (found, tuning) = (&outcome.observations, outcome.tuning.as_ref());
+            Effects::of(ladder, planned, found, tuning, passes)
+        });
         Self {
+            effects,
             title: experiment.title.clone(),
             about: experiment.about.clone(),
             date: origin::now(),
@@ -117,6 +128,13 @@ impl Results {
     /// Returns a line for each missing run with the reason; empty if the results are complete.
     pub fn missing(&self) -> &[String] {
         &self.missing
+    }
+
+    /// Returns the tables of the ladder; empty without a ladder.
+    pub fn ladder(&self) -> Vec<Table> {
+        let tables = self.effects.iter().flat_map(Effects::tables);
+        let rule = self.tuning.iter().filter_map(Tuning::rule_table);
+        tables.chain(rule).collect()
     }
 
     /// Returns the results of the sweep, if there was one.
@@ -195,6 +213,14 @@ impl Results {
         let widened = tuning.sweep.widened();
         let widened = widened.map(|note| format!(" In the sweep, {note}."));
         let edges = tuning.edges().into_iter().map(|edge| format!(" {edge}."));
+        if tuning.sweep.rule.is_some() {
+            return format!(
+                " The values of the swept field follow a rule, which a sweep with other seeds ({}) gave on the same \
+                 validation data.{}",
+                seeds.join(", "),
+                widened.unwrap_or_default()
+            );
+        }
         format!(
             " Each run was trained at the best point of its sweep, chosen with other seeds ({}) on the same \
              validation data: {}.{}{}",
@@ -411,6 +437,7 @@ impl Results {
             sections.push(Section::Table(self.verdicts()));
         }
         sections.extend(self.looks().map(Section::Table));
+        sections.extend(self.ladder().into_iter().map(Section::Table));
         sections.extend(self.charts().into_iter().map(Section::Chart));
         if !self.rows.is_empty() {
             sections.push(Section::Table(self.table()));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use residual_zoo_core::ModelConfig;
+use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{Corpus, DataConfig};
 use residual_zoo_evaluate::Task;
 use residual_zoo_runs::RunConfig;
@@ -74,7 +74,7 @@ impl<C: ModelConfig> Experiment<C> {
             let trained = self.train(planned, options)?;
             return Ok(Outcome { notes, ..trained });
         };
-        let (tuning, swept) = sweep.run(planned, self.seeds.len(), options)?;
+        let (mut tuning, swept) = sweep.run(planned, self.seeds.len(), options)?;
         if swept.stopped {
             return Ok(Outcome {
                 tuning: Some(tuning),
@@ -140,7 +140,8 @@ impl<C: ModelConfig> Experiment<C> {
             sweep.check_points(planned)?;
             runs = sweep.runs(planned)?;
         }
-        if self.sweep.as_ref().is_none_or(|sweep| !sweep.tuned) {
+        let is_at_points = |sweep: &Sweep| sweep.tuned && sweep.rule.is_none();
+        if !self.sweep.as_ref().is_some_and(is_at_points) {
             runs.extend_from_slice(planned);
         }
         for run in &runs {
@@ -186,7 +187,8 @@ impl<C: ModelConfig> Experiment<C> {
     /// # Errors
     ///
     /// Returns an error if the data or the tasks cannot be opened, the device is missing, or a run cannot be evaluated
-    /// on the tasks. In these cases, nothing is deleted. Also returns an error if a run cannot be deleted.
+    /// on the tasks. Also returns an error if a rule of the sweep sets a field of the claimed runs, because its value is
+    /// not known before the sweep. In these cases, nothing is deleted. Also returns an error if a run cannot be deleted.
     pub fn forget(
         &self,
         planned: &[PlannedRun<C>],
@@ -194,6 +196,15 @@ impl<C: ModelConfig> Experiment<C> {
         options: &Options,
     ) -> Result<(), Error> {
         options.backend.check_device(options.gpu)?;
+        let has_rule = self
+            .sweep
+            .as_ref()
+            .is_some_and(|sweep| sweep.rule.is_some());
+        if claimed && has_rule {
+            let problem = "deletes runs before the sweep, which gives their values by a rule; leave `--jobs` out, or choose \
+                           a new directory with `--runs`";
+            return Err(ConfigError::new("--force", problem).into());
+        }
         let tasks = tasks::read(self.tasks.iter())?;
         let points = self.sweep.iter().map(|sweep| sweep.runs(planned));
         let points = points.collect::<Result<Vec<_>, _>>()?.concat();
@@ -236,7 +247,10 @@ impl<C: ModelConfig> Experiment<C> {
             let pool = Pool::open(options);
             pool.forget(&pool.runs(planned, &self.seeds, &corpora))?;
         }
-        let outcome = train_runs(planned, &self.seeds, &corpora, Goal::Whole(&tasks), options);
+        let mut outcome = train_runs(planned, &self.seeds, &corpora, Goal::Whole(&tasks), options);
+        if let Some(ladder) = &self.ladder {
+            ladder.add_gains(&mut outcome.observations);
+        }
         Ok(Outcome {
             data: DataFacts::of_runs(planned, &corpora),
             configs: configs(planned, &self.seeds),

@@ -111,6 +111,8 @@ fn check_numbers(claim: &Claim) -> Result<(), ConfigError> {
         Test::Exponent(it) => range(it.low, it.high),
         Test::Lower(it) | Test::Higher(it) => within(it.within),
         Test::Close(it) => within(it.within),
+        Test::Keeps(it) => within(it.within),
+        Test::Sooner(it) => it.loss.is_none_or(f64::is_finite),
         Test::Is(it) => it.value.is_finite() && within(it.within),
         Test::Ratio(it) => it.value.is_finite() && within(it.within),
         _ => true,

@@ -1,6 +1,7 @@
 //! Sweeps: the values to try for some fields, and the rule by which bad points are given up early.
 
 mod parse;
+mod rule;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::not_empty;
 
+pub use rule::Rule;
 pub use values::{Range, Swept, Value, Values};
 
 /// A sweep trains every run of an experiment at every point. A point is a combination of field values. The best point
@@ -42,6 +44,9 @@ pub struct Sweep {
     /// are about these runs. The seeds of the sweep must differ from the experiment's seeds.
     #[serde(default)]
     pub tuned: bool,
+    /// On a ladder, the rule that gives the field a value at every size. With a rule, only some sizes are swept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<Rule>,
 }
 
 fn one_seed() -> Vec<u64> {
@@ -122,6 +127,11 @@ pub(crate) fn until(train: &TrainConfig, share: f64) -> usize {
 /// A point of a sweep: a value for each field, in the order of the fields.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Point(pub(crate) Vec<Value>);
+
+/// Rounds a fitted value to three significant digits, as values of a logarithmic range are rounded.
+pub(crate) fn rounded(value: f64) -> f64 {
+    values::round(value, 3)
+}
 
 /// The name that errors use for the list of swept fields. A program replaces this name with its own option.
 pub const OVER: &str = "sweep.over";

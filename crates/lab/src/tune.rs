@@ -52,6 +52,7 @@ impl Sweep {
         claimed: usize,
         options: &Options,
     ) -> Result<(Tuning, Outcome), Error> {
+        let (all, planned) = (planned, &self.swept(planned)[..]);
         let points = self.points();
         let candidates = self.candidates(planned, &points)?;
         let runs = candidates.iter().map(|candidate| candidate.planned.clone());
@@ -72,8 +73,16 @@ impl Sweep {
             let pool = Pool::open(options);
             pool.forget(&pool.runs(&runs, &self.seeds, &data))?;
         }
+        let work = match &self.rule {
+            Some(_) => work(all, &candidates, &corpora),
+            None => {
+                let first = candidates.iter().filter(|candidate| candidate.at.1 == 0);
+                let first: Vec<_> = first.map(|candidate| candidate.planned.clone()).collect();
+                work(&first, &candidates, &corpora)
+            }
+        };
         let options = &Options {
-            to_come: claimed as f64 * work_of_first_points(&candidates, &corpora),
+            to_come: claimed as f64 * work,
             ..options.clone()
         };
         let mut search = Search {
@@ -120,8 +129,9 @@ impl Sweep {
     ///
     /// Returns an error that names the first invalid point.
     pub fn check_points<C: ModelConfig>(&self, planned: &[PlannedRun<C>]) -> Result<usize, Error> {
+        let planned = self.swept(planned);
         let points = self.points();
-        for candidate in self.candidates(planned, &points)? {
+        for candidate in self.candidates(&planned, &points)? {
             if let Some(config) = &candidate.planned.config {
                 let (run, point) = candidate.at;
                 let (run, set) = (&planned[run].name, self.set(&points[point]).join(", "));
@@ -139,7 +149,9 @@ impl Sweep {
         &self,
         planned: &[PlannedRun<C>],
     ) -> Result<Vec<PlannedRun<C>>, Error> {
-        let candidates = self.candidates(planned, &self.points())?.into_iter();
+        let candidates = self
+            .candidates(&self.swept(planned), &self.points())?
+            .into_iter();
         Ok(candidates.map(|candidate| candidate.planned).collect())
     }
 
@@ -149,6 +161,7 @@ impl Sweep {
         planned: &[PlannedRun<C>],
     ) -> Vec<PlannedRun<C>> {
         let points = self.possible();
+        let planned = self.swept(planned);
         let all = planned.iter().flat_map(|run| {
             let points = points.iter();
             points.filter_map(|point| Some(self.candidate(run, (0, 0), point).ok()?.planned))
@@ -208,7 +221,15 @@ impl Sweep {
         Tuning {
             sweep: self.clone(),
             runs: planned.iter().map(run).collect(),
+            rule: Vec::new(),
         }
+    }
+
+    /// Returns the runs of `planned` that are swept: all of them or, with a rule, those at some sizes.
+    pub fn swept<C: ModelConfig>(&self, planned: &[PlannedRun<C>]) -> Vec<PlannedRun<C>> {
+        let is_swept =
+            |run: &&PlannedRun<C>| self.rule.as_ref().is_none_or(|rule| rule.sweeps(run));
+        planned.iter().filter(is_swept).cloned().collect()
     }
 }
 
@@ -373,17 +394,22 @@ impl<C: ModelConfig> Search<'_, C> {
     }
 }
 
-/// Returns the sum of the training FLOPs of all runs, each at its first point.
-fn work_of_first_points<C: ModelConfig>(
+/// Returns the sum of the training FLOPs of `runs`, on the data of the candidates.
+fn work<C: ModelConfig>(
+    runs: &[PlannedRun<C>],
     candidates: &[Candidate<C>],
     corpora: &BTreeMap<usize, &Corpus>,
 ) -> f64 {
-    let first = candidates.iter().filter(|candidate| candidate.at.1 == 0);
-    let work = |first: &Candidate<C>| {
-        let config = first.planned.config.as_ref()?;
-        Some(training_flops(config, corpora[&first.at.0]))
+    let flops = |run: &PlannedRun<C>| {
+        let config = run.config.as_ref()?;
+        let is_same = |other: &&Candidate<C>| {
+            let other = other.planned.config.as_ref();
+            other.is_some_and(|other| other.data == config.data)
+        };
+        let same = candidates.iter().find(is_same)?;
+        Some(training_flops(config, corpora[&same.at.0]))
     };
-    first.filter_map(work).sum()
+    runs.iter().filter_map(flops).sum()
 }
 
 impl Tuning {

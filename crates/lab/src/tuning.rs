@@ -1,5 +1,7 @@
 //! The results of a sweep: the points of each run, and the best point.
 
+mod rule;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -10,6 +12,8 @@ use crate::stats::Estimate;
 use crate::sweep::{OVER, Point, Sweep, Value};
 use crate::{Error, Missing, PlannedRun};
 
+pub use rule::{Best, RuleFit};
+
 /// The results of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tuning {
@@ -17,6 +21,9 @@ pub struct Tuning {
     pub sweep: Sweep,
     /// The runs that were swept.
     pub runs: Vec<SweptRun>,
+    /// The values that the sweep's rule gives each run, if there is a rule and the sweep was not stopped.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rule: Vec<RuleFit>,
 }
 
 /// A swept run and its points.
@@ -144,7 +151,8 @@ impl Tuning {
                 let point = self.sweep.describe(&Point(tried.values.clone()));
                 values.insert(format!("{}, {point}", run.run), (&*run.run, &*tried.values));
             }
-            if let Some(best) = run.best().filter(|_| self.sweep.tuned) {
+            let is_tuned = self.sweep.tuned && self.sweep.rule.is_none();
+            if let Some(best) = run.best().filter(|_| is_tuned) {
                 values.insert(run.run.clone(), (&*run.run, &*best.values));
             }
         }
@@ -162,33 +170,50 @@ impl Tuning {
         self.runs.iter().flat_map(|run| &run.tried)
     }
 
-    /// Returns the runs of `planned`, each at its best point. A run without a best point is returned as missing.
+    /// Returns the runs of `planned`, each at its best point or, if the sweep has a rule, at the rule's value. A run
+    /// without a value is returned as missing.
     pub(crate) fn tuned<C: ModelConfig>(
-        &self,
+        &mut self,
         planned: &[PlannedRun<C>],
     ) -> Result<(Vec<PlannedRun<C>>, Vec<Missing>), Error> {
+        let fits = self.sweep.rule.as_ref().map(|rule| self.fit(rule, planned));
         let (mut tuned, mut missing) = (Vec::new(), Vec::new());
-        for (run, swept) in planned.iter().zip(&self.runs) {
-            match swept.best() {
-                Some(best) => {
-                    let mut run = run.clone().set(&best.set, OVER)?;
-                    // Adds the values of the best point, so that charts and tables can show them.
-                    for (swept, value) in self.sweep.over.iter().zip(&best.values) {
+        for run in planned {
+            let point = match &fits {
+                Some(fits) => value_of_rule(fits, run),
+                None => self.best_of(&run.name),
+            };
+            match point {
+                Ok(values) => {
+                    let point = Point(values);
+                    let mut run = run.clone().set(&self.sweep.set(&point), OVER)?;
+                    // Adds the values, so that charts and tables can show them.
+                    for (swept, value) in self.sweep.over.iter().zip(&point.0) {
                         if let Value::Number(value) = value {
                             run.values.insert(swept.name(), *value);
                         }
                     }
                     tuned.push(run);
                 }
-                None => missing.push(Missing {
+                Err((why, diverged)) => missing.push(Missing {
                     run: run.name.clone(),
                     seed: None,
-                    why: swept.failure(),
-                    diverged: swept.broken.is_none(),
+                    why,
+                    diverged,
                 }),
             }
         }
+        let fits = fits.into_iter().flatten();
+        self.rule = fits.filter_map(|(_, fit)| fit.ok()).collect();
         Ok((tuned, missing))
+    }
+
+    /// Returns the values of the best point of a run, or the reason why it has none and whether all points diverged.
+    fn best_of(&self, run: &str) -> Result<Vec<Value>, (String, bool)> {
+        let swept = self.runs.iter().find(|swept| swept.run == run);
+        let swept = swept.ok_or_else(|| ("was not swept".to_owned(), false))?;
+        let best = swept.best().map(|best| best.values.clone());
+        best.ok_or_else(|| (swept.failure(), swept.broken.is_none()))
     }
 
     /// Chooses the best point of every run among the points that were trained to the end.
@@ -200,4 +225,24 @@ impl Tuning {
             run.best = best.map(|(i, _)| i).filter(|_| run.broken.is_none());
         }
     }
+}
+
+/// Returns the value that the rule gives a run, or the reason why it gives none.
+fn value_of_rule<C>(
+    fits: &[(String, Result<RuleFit, String>)],
+    run: &PlannedRun<C>,
+) -> Result<Vec<Value>, (String, bool)> {
+    let fit = fits.iter().find_map(|(name, fit)| {
+        let rung = run.rung.as_ref()?;
+        (*name == rung.run).then_some(fit)
+    });
+    let value = match fit {
+        Some(Ok(fit)) => fit.values.get(&run.name),
+        Some(Err(why)) => {
+            return Err((format!("the rule of the sweep has no value: {why}"), false));
+        }
+        None => None,
+    };
+    let value = value.ok_or_else(|| ("is not on the ladder".to_owned(), false))?;
+    Ok(vec![Value::Number(*value)])
 }

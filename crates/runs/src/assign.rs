@@ -12,13 +12,14 @@ use self::value::{is_string, parse};
 use crate::form::{Misfit, form};
 use crate::ron_text::OTHER_FORM;
 use crate::wording::{NAMES, in_plain_words, of_composition, of_unknown_name, unknown};
-use crate::{Error, RunConfig};
+use crate::{Error, RunConfig, did_you_mean};
 
 impl<M: ModelConfig> RunConfig<M> {
     /// Sets individual fields. Each assignment is `path=value`, such as `train.steps=100`. The path consists of field
     /// names and list indices, separated by dots. The path can omit the names of architectures. The value is written as
     /// in a RON file, such as `3e-4`, `None`, `Kausik` or `PerLayer(Laurel(weights: Softmax))`. Other text, such as a
-    /// file path, needs no quotes.
+    /// file path, needs no quotes. In a composition, a field of an architecture, such as `model.width`, is set in every
+    /// layer.
     ///
     /// # Errors
     ///
@@ -57,16 +58,11 @@ impl<M: ModelConfig> RunConfig<M> {
             .ok_or("must be PATH=VALUE, such as train.steps=100")?;
         let path = path.trim();
         let mut tree = serde_json::to_value(&self).map_err(|error| error.to_string())?;
-        if [
-            "model.connection",
-            "model.recurrence",
-            "model.loops",
-            "model.patches",
-            "model.layers",
-        ]
-        .iter()
-        .any(|field| path.split('.').take(2).eq(field.split('.')))
-        {
+        if let Some(of_layers) = in_each_layer(&tree["model"], path) {
+            let mut each = of_layers.iter().map(|path| format!("{path}={text}"));
+            return each.try_fold(self, |config, assignment| config.set_one(&assignment));
+        }
+        if is_of_composition(path) {
             Self::compose(&mut tree["model"]);
         }
         Self::complete(&mut tree, path)?;
@@ -227,11 +223,20 @@ fn refuse_undone(assignments: &[String]) -> Result<(), Error> {
     let fields = assignments.iter().filter(|_| is_whole);
     let fields: Vec<Vec<&str>> = fields.map(|it| names_of(it)).collect();
     for (i, field) in fields.iter().enumerate() {
-        let undone = |earlier: &Vec<&str>| {
-            earlier.starts_with(field) || of_one_layer(earlier).starts_with(&of_one_layer(field))
+        // The number of names by which an earlier path is longer, if the path leads to this field or to a part of it.
+        let longer = |earlier: &Vec<&str>| {
+            if earlier.starts_with(field) {
+                return Some(earlier.len() - field.len());
+            }
+            // A path without a layer is about every layer.
+            let is_shared = of_one_layer(earlier).is_none() || of_one_layer(field).is_none();
+            let [whole, part] = [field, earlier].map(|it| of_one_layer(it).unwrap_or(it.clone()));
+            (is_shared && part.starts_with(&whole)).then(|| part.len() - whole.len())
         };
-        if let Some(earlier) = fields[..i].iter().position(undone) {
-            let problem = match fields[earlier].len() > field.len() {
+        let mut earlier = fields[..i].iter().enumerate();
+        let undone = earlier.find_map(|(at, earlier)| Some((at, longer(earlier)?)));
+        if let Some((earlier, longer)) = undone {
+            let problem = match longer > 0 {
                 true => {
                     "sets a part of it, which would be lost; give that after it, or leave one of them out"
                 }
@@ -256,13 +261,43 @@ pub fn names_of(path: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Removes `layers.0` from the names in a path. A model of one architecture is also a composition of one layer, so both
-/// paths lead to the same field.
-fn of_one_layer<'a>(names: &[&'a str]) -> Vec<&'a str> {
+/// Removes `layers` and the index of a layer from the names in a path; `None` if the path is not about a part of one
+/// layer.
+fn of_one_layer<'a>(names: &[&'a str]) -> Option<Vec<&'a str>> {
     match names {
-        ["model", "layers", "0", rest @ ..] if !rest.is_empty() => [&["model"], rest].concat(),
-        names => names.to_vec(),
+        ["model", "layers", _, rest @ ..] if !rest.is_empty() => Some([&["model"], rest].concat()),
+        _ => None,
     }
+}
+
+/// The fields of a composition. All other fields of a model belong to an architecture.
+const COMPOSITION: [&str; 5] = ["connection", "recurrence", "loops", "patches", "layers"];
+
+/// Whether a path leads to a field of a composition, or to a part of it.
+fn is_of_composition(path: &str) -> bool {
+    let field = path
+        .strip_prefix("model.")
+        .and_then(|path| path.split('.').next());
+    field.is_some_and(|field| COMPOSITION.contains(&field))
+}
+
+/// Returns the paths of a field of an architecture in each layer of a composition. Returns `None` if `model` is no
+/// composition, or if the path is not that of a field of an architecture.
+fn in_each_layer(model: &Value, path: &str) -> Option<Vec<String>> {
+    let layers = model.get("Composed")?.get("layers")?.as_array()?;
+    let field = path.strip_prefix("model.")?;
+    let first = field.split('.').next()?;
+    let is_of_architecture = !COMPOSITION.contains(&first)
+        && !first.starts_with(char::is_uppercase)
+        && did_you_mean(first, COMPOSITION.iter()).is_empty();
+    let has = |layer: &Value| {
+        enter_variant(&mut layer.clone(), first)
+            .get(first)
+            .is_some()
+    };
+    let in_layer = |i: usize| format!("model.layers.{i}.{field}");
+    (is_of_architecture || layers.iter().any(has))
+        .then(|| (0..layers.len()).map(in_layer).collect())
 }
 
 /// Returns the composition of a single layer that equals `model`, in the JSON form of a config; `None` if `model` is
@@ -368,6 +403,7 @@ mod tests {
             ["train.log_every=3", "train.log=3"],
             ["model=Gpt2(n_layer: 2)", "model.n_head=3"],
             ["model.layers=[]", "model.layers.0.n_head=3"],
+            ["model.layers.0.n_head=3", "model.layers.1.n_head=4"],
         ] {
             check(good).unwrap();
         }
@@ -376,6 +412,10 @@ mod tests {
             (["model.n_head=3", "model.Gpt2.n_head=4"], "the same field"),
             (
                 ["model.n_head=3", "model.layers.0.Gpt2.n_head=4"],
+                "the same field",
+            ),
+            (
+                ["model.layers.1.n_head=4", "model.n_head=3"],
                 "the same field",
             ),
             (["model.n_head=3", "model=Gpt2(n_layer: 2)"], "a part of it"),

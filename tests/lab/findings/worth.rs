@@ -4,96 +4,20 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use residual_zoo::lab::Estimate;
+use residual_zoo::lab::ladder::{Fall, Losses, Worth};
 use residual_zoo_testing::root;
 
 use super::papers::{PAPERS, Paper, Size};
 use super::rows::{Results, Row};
 use super::{find, of_paper};
 
-/// The losses of a baseline, by its number of training tokens.
-pub struct Fall {
+/// The losses of the baseline of an experiment on tokens.
+struct Baseline {
     seeds: Vec<String>,
-    /// For each factor on the tokens, in increasing order, the loss of each seed. The first factor is 1.
-    points: Vec<(f64, Vec<f64>)>,
+    fall: Fall,
 }
 
-/// A model that is compared with the baseline.
-pub enum Compared {
-    /// The loss of each seed, for the seeds of the baseline.
-    SameSeeds(Vec<f64>),
-    /// For other seeds, the difference from the baseline, and half the width of its 95 % interval.
-    OtherSeeds(f64, f64),
-}
-
-/// The factor on the baseline's tokens at which the baseline has the same loss as a model.
-#[derive(Debug, PartialEq)]
-pub struct Worth {
-    /// The factor: 0 if it is below 1, and infinite if it is above the largest factor that was trained.
-    pub factor: f64,
-    /// The 95 % interval.
-    pub low: f64,
-    pub high: f64,
-}
-
-impl Fall {
-    /// Returns the loss of each seed at a factor, interpolated linearly in the logarithm of the factor.
-    fn at(&self, factor: f64) -> Vec<f64> {
-        let last = self.points.len() - 2;
-        let is_within = |i: &usize| factor <= self.points[i + 1].0;
-        let i = (0..last).find(is_within).unwrap_or(last);
-        let ((f0, losses), (f1, next)) = (&self.points[i], &self.points[i + 1]);
-        let part = (factor / f0).log2() / (f1 / f0).log2();
-        let pairs = losses.iter().zip(next);
-        pairs
-            .map(|(loss, next)| loss + part * (next - loss))
-            .collect()
-    }
-
-    /// Returns the difference of the model from the baseline with `factor` × its tokens, and half the width of the
-    /// interval.
-    fn difference(&self, model: &Compared, factor: f64) -> (f64, f64) {
-        let baseline = self.at(factor);
-        let mean = |from: &[f64]| {
-            let pairs = from.iter().zip(&baseline);
-            let found: Vec<f64> = pairs.map(|(a, b)| a - b).collect();
-            let found = Estimate::of(&found).unwrap();
-            (found.mean, found.half_width)
-        };
-        match model {
-            Compared::SameSeeds(losses) => mean(losses),
-            Compared::OtherSeeds(difference, half_width) => {
-                let (fall, of_fall) = mean(&self.points[0].1);
-                (difference + fall, half_width.hypot(of_fall))
-            }
-        }
-    }
-
-    /// Finds the factor at which the difference is 0, and the interval of factors at which the difference is not
-    /// significant.
-    pub fn worth(&self, model: &Compared) -> Worth {
-        const STEPS: usize = 4000;
-        let most = self.points.last().unwrap().0;
-        let factors: Vec<f64> = (0..=STEPS)
-            .map(|i| most.powf(i as f64 / STEPS as f64))
-            .collect();
-        let differences: Vec<_> = factors.iter().map(|f| self.difference(model, *f)).collect();
-        // Finds the first factor at which a bound of the difference is not negative.
-        let crosses = |bound: &dyn Fn(&(f64, f64)) -> f64| {
-            let is_positive = |difference| bound(difference) >= 0.0;
-            match differences.iter().position(is_positive) {
-                Some(0) => 0.0,
-                Some(i) => factors[i],
-                None => f64::INFINITY,
-            }
-        };
-        Worth {
-            factor: crosses(&|(mean, _)| *mean),
-            low: crosses(&|(mean, half_width)| mean + half_width),
-            high: crosses(&|(mean, half_width)| mean - half_width),
-        }
-    }
-
+impl Baseline {
     /// Reads the losses from a page. The name of each run ends in `FACTOR × the tokens`.
     fn read(name: &str) -> Self {
         let (seeds, runs) = seeds_of(name);
@@ -104,8 +28,8 @@ impl Fall {
         let runs = runs.into_iter();
         let points = runs.filter_map(|(run, losses)| Some((factor(&run)?, losses)));
         let points: Vec<_> = points.collect();
-        assert!(points.len() > 1 && points[0].0 == 1.0, "{name}");
-        Self { seeds, points }
+        let fall = Fall::new(points).unwrap_or_else(|| panic!("{name}"));
+        Self { seeds, fall }
     }
 }
 
@@ -149,25 +73,19 @@ fn difference(row: &Row) -> Option<(f64, f64)> {
     interval(row.found.split_once(": ")?.1)
 }
 
-impl Worth {
-    /// Compares the interval with the factor that the paper reports.
-    fn verdict(&self, reported: f64) -> &'static str {
-        match () {
-            () if self.high < reported => "smaller than reported",
-            () if self.low > reported => "larger than reported",
-            () if self.low < 1.0 => "undecided",
-            () => "as reported",
-        }
+/// Compares the interval of a factor with the factor that the paper reports.
+fn verdict(worth: &Worth, reported: f64) -> &'static str {
+    match () {
+        () if worth.high < reported => "smaller than reported",
+        () if worth.low > reported => "larger than reported",
+        () if worth.low < 1.0 => "undecided",
+        () => "as reported",
     }
 }
 
-/// Formats a factor with two decimals, or the limit of the trained factors that it exceeds.
+/// Formats a factor. The baselines are trained on at most twice their tokens.
 fn shown(factor: f64) -> String {
-    match factor {
-        f64::INFINITY => "more than 2".into(),
-        0.0 => "less than 1".into(),
-        _ => format!("{factor:.2}"),
-    }
+    Worth::shown(factor, 2.0)
 }
 
 /// Returns the sizes of a paper's claims, in the order of [`Paper::sizes`]. The list is empty until the experiment on
@@ -177,20 +95,25 @@ pub fn sizes(paper: &Paper, all: &[Results]) -> Vec<(&'static Size, String, Wort
     let Some(tokens) = paper.tokens.and_then(of_tokens) else {
         return Vec::new();
     };
-    let fall = Fall::read(&tokens.name);
+    let baseline = Baseline::read(&tokens.name);
     let size = |size: &'static Size| {
         let (results, row) = find(all, (size.experiment, size.claim));
         let (seeds, runs) = seeds_of(size.experiment);
         let own = runs.into_iter().find(|(run, _)| run == size.run);
-        let model = match own.filter(|_| seeds == fall.seeds) {
-            Some((_, losses)) => Compared::SameSeeds(losses),
+        let model = match own.filter(|_| seeds == baseline.seeds) {
+            Some((_, losses)) => Losses::SameSeeds(losses),
             None => {
                 let (difference, half_width) =
                     difference(row).unwrap_or_else(|| panic!("{}", row.found));
-                Compared::OtherSeeds(difference, half_width)
+                Losses::OtherSeeds(difference, half_width)
             }
         };
-        (size, results.link(""), fall.worth(&model))
+        let worth = baseline.fall.worth(&model);
+        (
+            size,
+            results.link(""),
+            worth.unwrap_or_else(|| panic!("{}", size.name)),
+        )
     };
     paper.sizes.iter().map(size).collect()
 }
@@ -202,7 +125,7 @@ pub fn table(sizes: &[(&Size, String, Worth)]) -> String {
     for (size, link, worth) in sizes {
         let Worth { factor, low, high } = worth;
         let (reported, verdict) = match size.reported {
-            Some((factor, measure)) => (format!("{factor} × {measure}"), worth.verdict(factor)),
+            Some((factor, measure)) => (format!("{factor} × {measure}"), verdict(worth, factor)),
             None => (String::new(), ""),
         };
         let name = size.name;
@@ -321,58 +244,14 @@ fn every_size_has_a_claim_with_a_difference() {
 }
 
 #[test]
-fn a_model_is_worth_the_tokens_at_which_the_baseline_has_its_loss() {
-    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-3, "{a} is not {b}");
-    let fall = |twice: [f64; 2], most: [f64; 2]| Fall {
-        seeds: vec!["seed 1".into(), "seed 2".into()],
-        points: vec![
-            (1.0, vec![1.0, 1.2]),
-            (2.0, twice.to_vec()),
-            (4.0, most.to_vec()),
-        ],
-    };
-    let exact = fall([0.9, 1.1], [0.85, 1.05]);
-    // The gain is half a doubling, √2 times the tokens. The interval ends at 2^0.3 and 2^0.7.
-    let worth = exact.worth(&Compared::OtherSeeds(-0.05, 0.02));
-    near(worth.factor, 2f64.sqrt());
-    near(worth.low, 1.2311);
-    near(worth.high, 1.6245);
-    // In the second piece, a doubling lowers the loss by 0.05.
-    near(
-        exact.worth(&Compared::OtherSeeds(-0.125, 0.0)).factor,
-        2f64.powf(1.5),
-    );
-    // These gains are outside the trained factors.
-    let (less, more) = (
-        Compared::OtherSeeds(0.1, 0.0),
-        Compared::OtherSeeds(-0.2, 0.1),
-    );
-    assert_eq!(
-        exact.worth(&less),
-        Worth {
-            factor: 0.0,
-            low: 0.0,
-            high: 0.0
-        }
-    );
-    let more = exact.worth(&more);
-    assert_eq!((more.factor, more.high), (f64::INFINITY, f64::INFINITY));
-    near(more.low, 2.0);
-    // With the same seeds, the differences between seeds cancel.
-    let paired = exact.worth(&Compared::SameSeeds(vec![0.95, 1.15]));
-    near(paired.factor, 2f64.sqrt());
-    near(paired.low, paired.high);
-    let unequal = fall([0.9, 1.1], [0.8, 1.1]);
-    let unequal = unequal.worth(&Compared::SameSeeds(vec![0.87, 1.09]));
-    assert!(unequal.low < unequal.factor && unequal.factor < unequal.high);
+fn a_factor_is_compared_with_the_reported_one() {
     let of = |low, high| Worth {
         factor: low,
         low,
         high,
     };
-    assert_eq!(of(1.2, 1.4).verdict(1.1), "larger than reported");
-    assert_eq!(of(1.2, 1.4).verdict(1.25), "as reported");
-    assert_eq!(of(1.2, 1.4).verdict(1.8), "smaller than reported");
-    assert_eq!(of(0.0, 1.4).verdict(1.25), "undecided");
-    assert_eq!(of(0.0, 1.1).verdict(1.25), "smaller than reported");
+    assert_eq!(verdict(&of(1.2, 1.4), 1.1), "larger than reported");
+    assert_eq!(verdict(&of(1.2, 1.4), 1.25), "as reported");
+    assert_eq!(verdict(&of(1.2, 1.4), 1.8), "smaller than reported");
+    assert_eq!(verdict(&of(0.0, 1.4), 1.25), "undecided");
 }

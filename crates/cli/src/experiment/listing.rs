@@ -157,7 +157,7 @@ pub(super) fn list_runs<C: ModelConfig>(
     }
     if let Some(sweep) = &experiment.sweep {
         let (points, seeds) = (sweep.check_points(planned)?, sweep.seeds.len());
-        let count = points * seeds * planned.len();
+        let count = points * seeds * sweep.swept(planned).len();
         let least = if sweep.widen > 0 { "at least " } else { "" };
         print(&format!(
             "\nsweep: {least}{}, {least}{} for each run and seed\n{}",

@@ -304,9 +304,11 @@ fn sign_test(wins: usize, count: usize) -> f64 {
     (2.0 * even.cdf(fewer as u64)).min(1.0)
 }
 
-/// Tests whether a run reaches the other run's final validation loss with less of `axis`.
+/// Tests whether a run reaches the other run's final validation loss, or a given loss, with less of `axis`.
 pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
-    let Sooner { axis, run, than } = test;
+    let Sooner {
+        axis, run, than, ..
+    } = test;
     let pairs = pairs(observations, run, than)?;
     if *axis == Axis::Seconds {
         // Runs that shared the cores with other runs have no seconds.
@@ -318,10 +320,23 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
     // that never reach the loss.
     let (mut gains, mut never) = (Vec::new(), 0);
     for (a, b) in &pairs {
-        let last = b.rows.last().zip(b.get("valid_loss"));
-        let (end, loss) = last.ok_or(format!("{than} has no validation loss at its end"))?;
+        let (end, loss) = match test.loss {
+            None => {
+                let last = b.rows.last().zip(b.get("valid_loss"));
+                let (end, loss) =
+                    last.ok_or(format!("{than} has no validation loss at its end"))?;
+                (axis.of(end), loss)
+            }
+            Some(loss) => {
+                let seed = b
+                    .seed
+                    .map_or(String::new(), |seed| format!(" with seed {seed}"));
+                let missing = || format!("{than} does not reach a loss of {loss}{seed}");
+                (b.reaches(*axis, loss).ok_or_else(missing)?, loss)
+            }
+        };
         match a.reaches(*axis, loss) {
-            Some(x) => gains.push(1.0 - x / axis.of(end)),
+            Some(x) => gains.push(1.0 - x / end),
             None => never += 1,
         }
     }
@@ -354,11 +369,15 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
     }
     let found = estimate(&gains)?;
     let share = percent(1.0 - found.mean);
+    let until = match test.loss {
+        None => String::new(),
+        Some(loss) => format!(" that {than} needs for a loss of {loss}"),
+    };
     let because = match count {
-        1 => format!("after {share} % of the {of}; {ONE_SEED}"),
+        1 => format!("after {share} % of the {of}{until}; {ONE_SEED}"),
         _ => {
             let half_width = percent(found.half_width);
-            format!("after {share} ± {half_width} % of the {of}, over {count} seeds")
+            format!("after {share} ± {half_width} % of the {of}{until}, over {count} seeds")
         }
     };
     Ok(Finding::sign(found, false, because))

@@ -6,7 +6,7 @@ use residual_zoo_report::sig;
 
 use super::difference::signed;
 use super::{Finding, Found, ONE_SEED, estimate, is_exact};
-use crate::claims::{Below, Exponent, Falls};
+use crate::claims::{Below, Exponent, Falls, Keeps};
 use crate::observe::points_by_run;
 use crate::quantity::is_cost;
 use crate::stats::{Estimate, Line, estimates};
@@ -174,6 +174,54 @@ pub(super) fn falls(observations: &[Observation], test: &Falls) -> Found {
         }
         _ => finding,
     })
+}
+
+/// Tests whether `quantity` shrinks along `line` by at most `within` for each doubling of `along`.
+pub(super) fn keeps(observations: &[Observation], test: &Keeps) -> Found {
+    let (seeds, is_exact) = points(observations, &test.line, (&test.along, &test.quantity))?;
+    let mut slopes = Vec::new();
+    let mut of_sizes = BTreeMap::<usize, Vec<(f64, f64)>>::new();
+    for points in seeds.values() {
+        let logarithmic: Vec<_> = points.iter().map(|(x, y)| (x.log2(), *y)).collect();
+        let line = Line::through(&logarithmic).ok_or("there are fewer than two sizes")?;
+        slopes.push(line.slope);
+        for (i, point) in points.iter().enumerate() {
+            of_sizes.entry(i).or_default().push(*point);
+        }
+    }
+    let found = estimate(&slopes)?;
+    let (of, along) = (Observed::of(&test.quantity), Observed::of(&test.along));
+    let slope = signed(&of, found.mean);
+    let slope = match found.count {
+        _ if is_exact => of.with_unit(slope),
+        1 => of.with_unit(slope),
+        _ => of.with_unit(format!(
+            "{slope} ± {}",
+            of.show_difference(found.half_width)
+        )),
+    };
+    let mut because = format!("{slope} for each doubling");
+    because += &match found.count {
+        _ if is_exact => String::new(),
+        1 => format!("; {ONE_SEED}"),
+        count => format!(" over {count} seeds"),
+    };
+    let each = of_sizes.values().filter_map(|points| {
+        let [x, y] = estimates(points)?;
+        let at = along.with_unit(along.show(x.mean));
+        Some(format!("{} at {at}", signed(&of, y.mean)))
+    });
+    let each: Vec<String> = each.collect();
+    because += &format!(
+        "; {}; tolerance {}",
+        each.join(", "),
+        of.show_difference(test.within)
+    );
+    let within = Estimate {
+        mean: found.mean + test.within,
+        ..found
+    };
+    Ok(Finding::sign(within, is_exact, because))
 }
 
 /// Returns the first two neighbouring sizes between which the mean over the seeds rises.

@@ -11,7 +11,7 @@ use crate::quantity::{TIMES, describe, is_cost, title};
 use crate::stats::Estimate;
 use crate::{Claim, Experiment, Judgement, Observation, PlannedRun, Test, Verdict};
 use difference::{close, compare, sooner};
-use line::{below, exponent, falls};
+use line::{below, exponent, falls, keeps};
 use transfer::transfers;
 use value::{bound, is, ratio};
 
@@ -146,6 +146,7 @@ impl Test {
             Self::Higher(test) => compare(all, test, 1.0),
             Self::Close(test) => close(all, test),
             Self::Falls(test) => falls(all, test),
+            Self::Keeps(test) => keeps(all, test),
             Self::Below(test) => below(all, test),
             Self::Sooner(test) => sooner(all, test),
             Self::AtLeast(it) => bound(all, &it.quantity, &it.run, it.value..=f64::INFINITY),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use residual_zoo_report::{Section, csv, markdown};
+use residual_zoo_report::{Section, Table, csv, markdown};
 use residual_zoo_runs::{Error as RunError, disk};
 
 use super::{REPORT, Results};
@@ -94,6 +94,7 @@ impl Results {
             parts.push(self.verdicts().to_markdown());
         }
         parts.extend(self.looks().map(|table| table.to_markdown()));
+        parts.extend(self.ladder().iter().map(Table::to_markdown));
         if !self.rows.is_empty() {
             parts.push(self.table().to_markdown());
         }

@@ -7,6 +7,7 @@ fn sweep(over: &[&str]) -> Sweep {
         halving: None,
         widen: 0,
         tuned: false,
+        rule: None,
     }
 }
 

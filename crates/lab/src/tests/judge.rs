@@ -392,6 +392,7 @@ fn seconds_that_were_not_kept_are_not_compared() {
         axis: Axis::Seconds,
         run: "a".into(),
         than: "b".into(),
+        loss: None,
     });
     let (verdict, because) = judge(test, &found);
     assert_eq!(verdict, Verdict::NotTested);

@@ -1,6 +1,7 @@
 mod finished;
 mod index;
 mod judge;
+mod ladder;
 mod observe;
 mod results;
 mod scales;

@@ -496,6 +496,7 @@ fn the_losses_of_a_sweep_are_those_of_their_seeds() {
     let tuning = Tuning {
         sweep: parse_ron(sweep, "sweep.ron".as_ref()).unwrap(),
         runs: vec![run],
+        rule: Vec::new(),
     };
     let csv = tuning.to_csv();
     let lines: Vec<&str> = csv.lines().skip(1).collect();

@@ -53,6 +53,76 @@ fn a_loss_falls_along_a_line_by_its_slope_for_each_doubling() {
 }
 
 #[test]
+fn a_gain_is_kept_if_it_shrinks_by_less_than_the_tolerance_for_each_doubling() {
+    let found = line(&[
+        (1.0, [0.10, 0.11, 0.12]),
+        (2.0, [0.09, 0.10, 0.11]),
+        (4.0, [0.08, 0.09, 0.103]),
+    ]);
+    let keeps = |within: f64| {
+        Test::Keeps(Keeps {
+            quantity: "valid_loss".into(),
+            along: "size".into(),
+            line: "line".into(),
+            within,
+        })
+    };
+    // The slopes are -0.01, -0.01 and -0.0085: the mean is -0.0095, and the half-width 4.303 · 0.0005.
+    let (verdict, because) = judge(keeps(0.02), &found);
+    assert_eq!(verdict, Verdict::Holds, "{because}");
+    assert_eq!(
+        because,
+        "-0.0095 ± 0.0022 nats for each doubling over 3 seeds; +0.1100 at 1, +0.1000 at 2, +0.0910 at 4; tolerance 0.0200"
+    );
+    assert_eq!(judge(keeps(0.01), &found).0, Verdict::Undecided);
+    assert_eq!(judge(keeps(0.002), &found).0, Verdict::DoesNotHold);
+    let one = claim(keeps(0.02)).judge(&line(&[(1.0, [0.1; 3])]), &[]);
+    assert_eq!(one.verdict, Verdict::NotTested);
+}
+
+#[test]
+fn a_run_is_sooner_at_a_given_loss_by_the_mean_share_that_it_saves() {
+    let test = |run: &str, than: &str, loss: f64| {
+        Test::Sooner(Sooner {
+            axis: Axis::Tokens,
+            run: run.into(),
+            than: than.into(),
+            loss: Some(loss),
+        })
+    };
+    let seeds = [1, 2, 3].into_iter();
+    let found = seeds.flat_map(|seed| {
+        let noise = 0.001 * seed as f64;
+        [curve("fast", seed, 0.2 + noise), curve("slow", seed, 0.1)]
+    });
+    let found: Vec<_> = found.collect();
+    // The slow run reaches 3.5 after 500 tokens, and the fast run after 0.5 / 0.202 of its rows on average.
+    let (verdict, because) = judge(test("fast", "slow", 3.5), &found);
+    assert_eq!(verdict, Verdict::Holds);
+    assert!(
+        because.starts_with("after 49.5 ± ")
+            && because.contains("that slow needs for a loss of 3.5"),
+        "{because}"
+    );
+    assert_eq!(
+        judge(test("slow", "fast", 3.5), &found).0,
+        Verdict::DoesNotHold
+    );
+    // The slow run ends at 3.
+    let never = claim(test("fast", "slow", 2.5)).judge(&found, &[]);
+    assert_eq!(never.verdict, Verdict::NotTested);
+    assert_eq!(
+        never.because,
+        "slow does not reach a loss of 2.5 with seed 1"
+    );
+    assert!(
+        judge(test("slow", "fast", 2.5), &found)
+            .1
+            .contains("never in 3")
+    );
+}
+
+#[test]
 fn a_loss_that_rises_between_two_sizes_does_not_fall_along_the_line() {
     let found = line(&[
         (1.0, [3.0, 3.1, 3.2]),
@@ -224,6 +294,7 @@ fn a_run_is_sooner_by_where_it_reaches_the_last_loss_of_the_other() {
             axis: Axis::Tokens,
             run: run.into(),
             than: than.into(),
+            loss: None,
         })
     };
     let found: Vec<_> = [1, 2, 3]

@@ -1,0 +1,303 @@
+//! Ladders: the same comparison at several sizes.
+//!
+//! A ladder trains every run of an experiment at each of its sizes. The gain of a run is the loss of the baseline minus
+//! the loss of the run, at the same size and with the same seed. The report shows how the gain changes with the size.
+
+mod effects;
+mod report;
+mod worth;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_runs::did_you_mean;
+use serde::{Deserialize, Serialize};
+
+use crate::plan::OPTION;
+use crate::{Error, Experiment, Observation, PlannedRun};
+
+pub(crate) use effects::Effects;
+pub use worth::{Fall, Losses, Worth};
+
+/// Sizes at which an experiment repeats its comparison. Every run of the experiment is trained at each size. Its name
+/// becomes `RUN, SIZE`, and the runs of all sizes form the line `RUN`.
+///
+/// Runs have two further quantities: `size`, the number of non-embedding parameters of the baseline at the run's size,
+/// and `gain`, the validation loss of the baseline minus that of the run, at the same size and with the same seed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ladder {
+    /// The name of the run with which the others are compared.
+    pub baseline: String,
+    /// The sizes, from the smallest to the largest.
+    pub sizes: Vec<Size>,
+    /// Factors above 1, from the smallest to the largest. At each size, the baseline is also trained on these multiples
+    /// of its tokens, with a warm-up in proportion. With these runs, the report also gives each gain as a multiple of
+    /// the baseline's tokens.
+    #[serde(default)]
+    pub more_tokens: Vec<f64>,
+    /// The report extrapolates gains to this multiple of the largest size.
+    #[serde(default = "four")]
+    pub extrapolate: f64,
+}
+
+fn four() -> f64 {
+    4.0
+}
+
+/// A size of a ladder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Size {
+    /// The name.
+    pub name: String,
+    /// Fields of every run, as `PATH=VALUE`: the shape of the model and the length of training.
+    pub set: Vec<String>,
+    /// Further fields of single runs, by the name of the run.
+    #[serde(default)]
+    pub own: BTreeMap<String, Vec<String>>,
+}
+
+/// The place of a run on a ladder.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rung {
+    /// The name of the run without its size.
+    pub run: String,
+    /// The name of the size.
+    pub size: String,
+    /// The number of non-embedding parameters of the baseline at this size.
+    pub parameters: f64,
+    /// The factor on the tokens of the size: 1, or one of [`Ladder::more_tokens`].
+    pub tokens: f64,
+}
+
+/// The name of the number of non-embedding parameters of the baseline.
+pub(crate) const SIZE: &str = "size";
+/// The name of the difference from the baseline.
+pub(crate) const GAIN: &str = "gain";
+/// The quantity of which a gain is a difference.
+pub(crate) const LOSS: &str = "valid_loss";
+
+/// Maximum number of sizes, and of factors on the tokens.
+const MOST: usize = 100;
+
+impl Ladder {
+    /// Returns the runs at every size, each with `set` on top. If the baseline is among them, it is followed by its runs
+    /// on more tokens.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the ladder lacks a baseline or has too many sizes, or if a field cannot be set.
+    pub(crate) fn plan<C: ModelConfig>(
+        &self,
+        runs: &[PlannedRun<C>],
+        set: &[String],
+    ) -> Result<Vec<PlannedRun<C>>, Error> {
+        if self.sizes.len() > MOST || self.more_tokens.len() > MOST {
+            let problem = format!("has more than {MOST} sizes, or factors on the tokens");
+            return Err(ConfigError::new("ladder", problem).into());
+        }
+        let Some(baseline) = runs.iter().find(|run| run.name == self.baseline) else {
+            let meant = did_you_mean(&self.baseline, runs.iter().map(|run| &run.name));
+            let problem = format!("is `{}`, which is not a run{meant}", self.baseline);
+            return Err(ConfigError::new("ladder.baseline", problem).into());
+        };
+        let at = |run: &PlannedRun<C>, size: &Size| -> Result<PlannedRun<C>, Error> {
+            let place = format!("ladder size `{}`", size.name);
+            let own = size.own.get(&run.name).map_or(&[][..], Vec::as_slice);
+            run.clone()
+                .set(&size.set, &place)?
+                .set(own, &place)?
+                .set(set, OPTION)
+        };
+        let parameters = self
+            .sizes
+            .iter()
+            .map(|size| parameters(&at(baseline, size)?));
+        let parameters = parameters.collect::<Result<Vec<f64>, Error>>()?;
+        let mut planned = Vec::new();
+        for run in runs {
+            for (size, parameters) in self.sizes.iter().zip(&parameters) {
+                let mut at_size = at(run, size)?;
+                at_size.name = format!("{}, {}", run.name, size.name);
+                at_size.line = run.name.clone();
+                at_size.values.insert(SIZE.into(), *parameters);
+                at_size.rung = Some(Rung {
+                    run: run.name.clone(),
+                    size: size.name.clone(),
+                    parameters: *parameters,
+                    tokens: 1.0,
+                });
+                let more = self
+                    .more_tokens
+                    .iter()
+                    .filter(|_| run.name == baseline.name);
+                let more: Vec<_> = more.map(|factor| longer(&at_size, *factor)).collect();
+                planned.push(at_size);
+                planned.extend(more);
+            }
+        }
+        Ok(planned)
+    }
+
+    /// Checks the ladder of `experiment`. `planned` holds its runs.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names the first problem.
+    pub(crate) fn check<C: ModelConfig>(
+        &self,
+        experiment: &Experiment<C>,
+        planned: &[PlannedRun<C>],
+    ) -> Result<(), ConfigError> {
+        let error = |field: &str, problem: String| Err(ConfigError::new(field, problem));
+        if experiment.count.is_some() {
+            let problem = "is given, but with `count` nothing is trained; leave one of them out";
+            return error("ladder", problem.into());
+        }
+        for spec in &experiment.runs {
+            let given = [
+                ("line", spec.line.is_some()),
+                ("vary", spec.vary.is_some()),
+                ("after", spec.after.is_some()),
+                ("on_new_data", spec.on_new_data),
+            ];
+            if let Some((field, _)) = given.iter().find(|(_, is_given)| *is_given) {
+                let problem = format!(
+                    "`{}` has `{field}`, which a ladder does not allow",
+                    spec.name
+                );
+                return error("runs", problem);
+            }
+            if let Some(name) = [SIZE, GAIN]
+                .iter()
+                .find(|name| spec.values.contains_key(**name))
+            {
+                let problem = format!("`{}` has a value `{name}`, which a ladder sets", spec.name);
+                return error("runs", problem);
+            }
+        }
+        if self.sizes.len() < 2 {
+            return error("ladder.sizes", "has fewer than two sizes".into());
+        }
+        let mut known = BTreeSet::new();
+        for (i, size) in self.sizes.iter().enumerate() {
+            let field = format!("ladder.sizes[{i}]");
+            if size.name.trim().is_empty() || !known.insert(&size.name) {
+                let problem = format!("has the name {:?}; each size needs its own name", size.name);
+                return error(&field, problem);
+            }
+            let names = experiment.runs.iter().map(|spec| &spec.name);
+            if let Some(run) = size
+                .own
+                .keys()
+                .find(|run| !names.clone().any(|name| name == *run))
+            {
+                let problem = format!(
+                    "has fields for `{run}`, which is not a run{}",
+                    did_you_mean(run, names)
+                );
+                return error(&field, problem);
+            }
+            let mut set = size.set.iter().chain(size.own.values().flatten());
+            let is_seed = |set: &str| {
+                set.split('=')
+                    .next()
+                    .is_some_and(|path| path.trim() == "train.seed")
+            };
+            if set.clone().any(|set| is_seed(set)) {
+                let problem = "sets `train.seed`; list the seeds in `seeds`";
+                return error(&field, problem.into());
+            }
+            let sweep = experiment.sweep.as_ref();
+            if let Some(set) = set.find(|set| sweep.is_some_and(|sweep| sweep.varies(set))) {
+                return error(&field, format!("sets `{set}`, which the sweep varies"));
+            }
+        }
+        let of_size = |size: &Size| {
+            let rungs = planned.iter().filter_map(|run| run.rung.as_ref());
+            let mut rungs = rungs.filter(|rung| rung.size == size.name);
+            rungs.next().map_or(0.0, |rung| rung.parameters)
+        };
+        if let Some(pair) = self
+            .sizes
+            .windows(2)
+            .find(|pair| of_size(&pair[0]) >= of_size(&pair[1]))
+        {
+            let problem = format!(
+                "has `{}` with {} parameters before `{}` with {}; list the sizes from the smallest to the largest",
+                pair[0].name,
+                of_size(&pair[0]),
+                pair[1].name,
+                of_size(&pair[1])
+            );
+            return error("ladder.sizes", problem);
+        }
+        let rises = |pair: &[f64]| pair[0] < pair[1];
+        let factors: Vec<f64> = [1.0]
+            .into_iter()
+            .chain(self.more_tokens.iter().copied())
+            .collect();
+        if !factors.windows(2).all(rises) || factors.iter().any(|factor| *factor > 1000.0) {
+            let problem = "must rise, from a factor above 1 to one of at most 1000";
+            return error("ladder.more_tokens", problem.into());
+        }
+        if !(1.0..=1e6).contains(&self.extrapolate) {
+            let problem = format!("is {}; it must be between 1 and 1000000", self.extrapolate);
+            return error("ladder.extrapolate", problem);
+        }
+        Ok(())
+    }
+
+    /// Adds the gain to each observation of a run that the baseline has at the same size and with the same seed.
+    pub(crate) fn add_gains(&self, observations: &mut [Observation]) {
+        let baseline = observations
+            .iter()
+            .filter(|found| found.line == self.baseline);
+        let of_baseline =
+            |found: &Observation| Some((found.get(SIZE)?, found.seed, found.get(LOSS)?));
+        let baseline: Vec<_> = baseline.filter_map(of_baseline).collect();
+        for found in observations
+            .iter_mut()
+            .filter(|found| found.line != self.baseline)
+        {
+            let same = baseline
+                .iter()
+                .find(|(size, seed, _)| found.get(SIZE) == Some(*size) && found.seed == *seed);
+            if let (Some((_, _, loss)), Some(own)) = (same, found.get(LOSS)) {
+                found.quantities.insert(GAIN.into(), loss - own);
+            }
+        }
+    }
+}
+
+/// Returns the number of non-embedding parameters of a run's model. It does not depend on the vocabulary.
+fn parameters<C: ModelConfig>(run: &PlannedRun<C>) -> Result<f64, Error> {
+    let Some(config) = &run.config else {
+        let problem = format!("`{}` has no model to train", run.name);
+        return Err(ConfigError::new("runs", problem).into());
+    };
+    config
+        .validate(1)
+        .map_err(|error| error.within(&run.name))?;
+    Ok(config.model.cost(config.vocabulary(1)).params.other as f64)
+}
+
+/// Returns the run on `factor` times its tokens, with a warm-up in proportion.
+fn longer<C: ModelConfig>(run: &PlannedRun<C>, factor: f64) -> PlannedRun<C> {
+    let mut longer = run.clone();
+    let factor_of = format!("{factor} × the tokens");
+    longer.name = format!("{}, {factor_of}", run.name);
+    longer.line = format!("{}, {factor_of}", run.line);
+    longer.config = longer.config.map(|mut config| {
+        let times = |count: usize| (count as f64 * factor).round() as usize;
+        config.train.steps = times(config.train.steps);
+        config.train.warmup = times(config.train.warmup);
+        config.train.tokens = config.train.tokens.map(|tokens| tokens * factor);
+        config.with_budget()
+    });
+    if let Some(rung) = &mut longer.rung {
+        rung.tokens = factor;
+    }
+    longer
+}

@@ -1,0 +1,271 @@
+//! The gains of the runs of a ladder, and how they change with the size.
+
+use residual_zoo_report::sig;
+use serde::Serialize;
+
+use super::{Fall, GAIN, LOSS, Ladder, Losses, Rung, Worth};
+use crate::{Estimate, Line, Observation, Observed, PlannedRun, Tuning};
+
+/// The gains over the baseline at each size of a ladder, and their trends.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Effects {
+    /// The name of the baseline.
+    pub baseline: String,
+    /// The gains, run by run, from the smallest to the largest size.
+    pub gains: Vec<Gain>,
+    /// The trend of the gain of each run.
+    pub trends: Vec<Trend>,
+    /// The largest factor on the tokens with which the baseline was trained.
+    pub most_tokens: f64,
+}
+
+/// The gain of a run at one size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Gain {
+    /// The name of the run, without its size.
+    pub run: String,
+    /// The name of the size.
+    pub size: String,
+    /// The number of non-embedding parameters of the baseline at this size.
+    pub parameters: f64,
+    /// The number of training tokens.
+    pub tokens: f64,
+    /// The loss of the baseline, as the mean over the seeds.
+    pub baseline_loss: f64,
+    /// The mean over the seeds of the baseline's loss minus the run's, in nats.
+    pub mean: f64,
+    /// Half the width of the 95 % interval of the mean; infinite for one seed.
+    pub half_width: f64,
+    /// The number of seeds.
+    pub seeds: usize,
+    /// The gain as a factor on the baseline's tokens; `None` if the baseline was not trained on more tokens.
+    pub worth: Option<Worth>,
+}
+
+/// The change of a gain with the size: for each seed, a straight line is fitted to the gain over the binary logarithm of
+/// the size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Trend {
+    /// The name of the run, without a size.
+    pub run: String,
+    /// The mean slope over the seeds, in nats for each doubling of the size.
+    pub slope: f64,
+    /// Half the width of the 95 % interval of the slope; infinite for one seed.
+    pub slope_half_width: f64,
+    /// The size to which the gain is extrapolated, in parameters of the baseline.
+    pub at: f64,
+    /// The extrapolated gain, in nats.
+    pub mean: f64,
+    /// Half the width of the 95 % interval of the extrapolated gain, if the line is straight.
+    pub half_width: f64,
+    /// The reasons why the extrapolation must not be trusted.
+    pub doubts: Vec<String>,
+}
+
+/// Above this number of passes, repeated text is worth less than new text (Muennighoff et al., "Scaling data-constrained
+/// language models", 2023).
+const MOST_PASSES: f64 = 4.0;
+
+impl Effects {
+    /// Finds the gains in the observations of the `planned` runs on `ladder`. `passes` is the largest number of passes
+    /// of a run over the training data, if it is known.
+    pub(crate) fn of<C>(
+        ladder: &Ladder,
+        planned: &[PlannedRun<C>],
+        observations: &[Observation],
+        tuning: Option<&Tuning>,
+        passes: Option<f64>,
+    ) -> Self {
+        let rungs = planned
+            .iter()
+            .filter_map(|run| Some((run, run.rung.as_ref()?)));
+        let rungs: Vec<_> = rungs.map(|(run, rung)| (run.name.as_str(), rung)).collect();
+        let measured = Measured {
+            ladder,
+            rungs: &rungs,
+            observations,
+        };
+        let of_others = rungs.iter().filter(|(_, rung)| rung.run != ladder.baseline);
+        let gains: Vec<Gain> = of_others
+            .filter_map(|(name, rung)| measured.gain(name, rung))
+            .collect();
+        let mut trends: Vec<Trend> = Vec::new();
+        for (_, rung) in &rungs {
+            let is_new = trends.iter().all(|trend| trend.run != rung.run);
+            if rung.run != ladder.baseline && is_new {
+                trends.extend(measured.trend(&rung.run));
+            }
+        }
+        for trend in &mut trends {
+            let fits = tuning.iter().flat_map(|tuning| &tuning.rule);
+            let own = fits.filter(|fit| [&trend.run, &ladder.baseline].contains(&&fit.run));
+            trend.doubts.extend(own.filter_map(|fit| fit.doubt()));
+            if let Some(passes) = passes.filter(|passes| *passes > MOST_PASSES) {
+                let passes = sig(passes, 2);
+                trend
+                    .doubts
+                    .push(format!("a run reads the text {passes} times"));
+            }
+        }
+        Self {
+            baseline: ladder.baseline.clone(),
+            gains,
+            trends,
+            most_tokens: ladder.more_tokens.last().copied().unwrap_or(1.0),
+        }
+    }
+}
+
+/// Values of a quantity, each with its seed.
+type OfSeeds = Vec<(Option<u64>, f64)>;
+
+/// The observations of a ladder.
+struct Measured<'a> {
+    ladder: &'a Ladder,
+    /// The name and the place of each run.
+    rungs: &'a [(&'a str, &'a Rung)],
+    observations: &'a [Observation],
+}
+
+impl Measured<'_> {
+    /// Returns a quantity of a run, with the seed of each value.
+    fn values(&self, run: &str, quantity: &str) -> OfSeeds {
+        let own = self.observations.iter().filter(|found| found.run == run);
+        own.filter_map(|found| Some((found.seed, found.get(quantity)?)))
+            .collect()
+    }
+
+    /// Returns the gain of the run `name` at its size; `None` if no seed has one.
+    fn gain(&self, name: &str, rung: &Rung) -> Option<Gain> {
+        let gains = self.values(name, GAIN);
+        let found = Estimate::of(&only_values(&gains))?;
+        let losses = self.values(name, LOSS);
+        let baseline = losses.iter().filter_map(|(seed, loss)| {
+            let gain = gains.iter().find(|(other, _)| other == seed)?;
+            Some(loss + gain.1)
+        });
+        let tokens = self.values(name, "tokens");
+        Some(Gain {
+            run: rung.run.clone(),
+            size: rung.size.clone(),
+            parameters: rung.parameters,
+            tokens: tokens.first().map_or(0.0, |(_, tokens)| *tokens),
+            baseline_loss: Estimate::of(&baseline.collect::<Vec<_>>())?.mean,
+            mean: found.mean,
+            half_width: found.half_width,
+            seeds: found.count,
+            worth: self.worth(&losses, &rung.size),
+        })
+    }
+
+    /// Returns the factor on the baseline's tokens that is worth as much as these losses, for the seeds that all of these
+    /// runs have.
+    fn worth(&self, losses: &[(Option<u64>, f64)], size: &str) -> Option<Worth> {
+        let of_baseline =
+            |(_, rung): &&(&str, &Rung)| rung.run == self.ladder.baseline && rung.size == size;
+        let baseline = self.rungs.iter().filter(of_baseline);
+        let baseline: Vec<_> = baseline
+            .map(|(name, rung)| (rung.tokens, self.values(name, LOSS)))
+            .collect();
+        let has_all = |seed: &Option<u64>| {
+            let mut all = baseline.iter().map(|(_, losses)| losses);
+            all.all(|losses| losses.iter().any(|(other, _)| other == seed))
+        };
+        let seeds: Vec<Option<u64>> = losses
+            .iter()
+            .map(|(seed, _)| *seed)
+            .filter(has_all)
+            .collect();
+        let of_seeds = |losses: &[(Option<u64>, f64)]| -> Vec<f64> {
+            let of = |seed| {
+                losses
+                    .iter()
+                    .find(|(other, _)| other == seed)
+                    .map(|(_, loss)| *loss)
+            };
+            seeds.iter().filter_map(of).collect()
+        };
+        let points = baseline
+            .iter()
+            .map(|(factor, losses)| (*factor, of_seeds(losses)));
+        Fall::new(points.collect())?.worth(&Losses::SameSeeds(of_seeds(losses)))
+    }
+
+    /// Returns the trend of the gain of `run`; `None` if no seed has the gain at two sizes.
+    fn trend(&self, run: &str) -> Option<Trend> {
+        let own: Vec<_> = self
+            .rungs
+            .iter()
+            .filter(|(_, rung)| rung.run == run)
+            .collect();
+        let sizes = own
+            .iter()
+            .map(|(name, rung)| (rung.parameters, self.values(name, GAIN)));
+        let sizes: Vec<(f64, OfSeeds)> = sizes.collect();
+        let (smallest, largest) = (sizes.first()?.0, sizes.last()?.0);
+        let at = largest * self.ladder.extrapolate;
+        let (mut slopes, mut ends, mut distances) =
+            (Vec::new(), Vec::new(), vec![Vec::new(); sizes.len()]);
+        for (seed, _) in &sizes.first()?.1 {
+            let of_seed = sizes.iter().map(|(x, gains)| {
+                let gain = gains.iter().find(|(other, _)| other == seed)?;
+                Some((x.log2(), gain.1))
+            });
+            // A seed without some of the sizes would have another slope.
+            let Some(points) = of_seed.collect::<Option<Vec<_>>>() else {
+                continue;
+            };
+            let line = Line::through(&points)?;
+            slopes.push(line.slope);
+            ends.push(line.intercept + line.slope * at.log2());
+            for (distance, (x, y)) in distances.iter_mut().zip(points) {
+                distance.push(y - line.intercept - line.slope * x);
+            }
+        }
+        let (slope, end) = (Estimate::of(&slopes)?, Estimate::of(&ends)?);
+        let mut doubts = Vec::new();
+        if slope.count == 1 {
+            doubts.push("there is only one seed".to_owned());
+        }
+        if sizes.len() < 3 {
+            doubts.push("two sizes cannot show whether the line is straight".to_owned());
+        }
+        let span = largest / smallest;
+        if span < self.ladder.extrapolate {
+            let (span, beyond) = (sig(span, 2), self.ladder.extrapolate);
+            doubts.push(format!(
+                "the sizes span a factor of {span}, less than the {beyond} beyond the largest"
+            ));
+        }
+        for ((parameters, _), distances) in sizes.iter().zip(&distances) {
+            let found = Estimate::of(distances)?;
+            // The line of two sizes goes through both points, up to rounding.
+            let is_bent = found.mean.abs() > 1e-9
+                && found.p(0.0).is_some_and(|p| p < 0.05 / sizes.len() as f64);
+            if is_bent && sizes.len() > 2 {
+                let of = Observed::of(GAIN);
+                let size = Observed::of(super::SIZE).show(*parameters);
+                let (far, half_width) = (
+                    of.show_difference(found.mean),
+                    of.show_difference(found.half_width),
+                );
+                doubts.push(format!(
+                    "the gain at {size} is off the line by {far} ± {half_width} nats"
+                ));
+            }
+        }
+        Some(Trend {
+            run: run.to_owned(),
+            slope: slope.mean,
+            slope_half_width: slope.half_width,
+            at,
+            mean: end.mean,
+            half_width: end.half_width,
+            doubts,
+        })
+    }
+}
+
+fn only_values(values: &[(Option<u64>, f64)]) -> Vec<f64> {
+    values.iter().map(|(_, value)| *value).collect()
+}

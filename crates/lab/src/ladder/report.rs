@@ -1,0 +1,165 @@
+//! The tables of a ladder.
+
+use residual_zoo_report::{Cell, Column, Table, si, sig};
+
+use super::{Effects, GAIN, Worth};
+use crate::results::sentence;
+use crate::tuning::RuleFit;
+use crate::{Observed, Tuning};
+
+/// Formats a number with its sign and half the width of its interval.
+fn interval(mean: f64, half_width: f64) -> String {
+    let of = Observed::of(GAIN);
+    let sign = if mean > 0.0 { "+" } else { "" };
+    let mean = format!("{sign}{}", of.show_difference(mean));
+    match half_width.is_finite() {
+        true => format!("{mean} ± {}", of.show_difference(half_width)),
+        false => mean,
+    }
+}
+
+impl Effects {
+    /// Returns the table of gains and, if gains are extrapolated, the table of their trends.
+    pub fn tables(&self) -> Vec<Table> {
+        let tables = [self.gains_table(), self.trends_table()];
+        tables
+            .into_iter()
+            .filter(|table| !table.rows.is_empty())
+            .collect()
+    }
+
+    fn gains_table(&self) -> Table {
+        let has_worth = self.gains.iter().any(|gain| gain.worth.is_some());
+        let mut columns = vec![
+            Column::text("run"),
+            Column::text("size"),
+            Column::number("parameters", ""),
+            Column::number("tokens", ""),
+            Column::number("tokens per parameter", ""),
+            Column::number("baseline's loss", "nats"),
+            Column::number("gain", "nats"),
+        ];
+        columns.extend(has_worth.then(|| Column::number("worth × the tokens", "")));
+        let rows = self.gains.iter().map(|gain| {
+            let mut row: Vec<Cell> = vec![
+                gain.run.as_str().into(),
+                gain.size.as_str().into(),
+                si(gain.parameters).into(),
+                si(gain.tokens).into(),
+                sig(gain.tokens / gain.parameters, 2).into(),
+                Observed::of(super::LOSS).show(gain.baseline_loss).into(),
+                interval(gain.mean, gain.half_width).into(),
+            ];
+            let shown = |factor| Worth::shown(factor, self.most_tokens);
+            let worth = gain.worth.map(|Worth { factor, low, high }| {
+                format!("{} ({} to {})", shown(factor), shown(low), shown(high))
+            });
+            row.extend(has_worth.then(|| worth.unwrap_or("–".into()).into()));
+            row
+        });
+        let mut note = format!(
+            "A gain is the validation loss of {} minus that of the run, at the same size and with the same seed: the mean \
+             over the seeds ± half the width of its 95 % confidence interval. Parameters are those of {0}, without \
+             embeddings.",
+            self.baseline
+        );
+        if has_worth {
+            note += &format!(
+                " Worth is the factor on the tokens with which {} has the loss of the run, with the 95 % interval. {0} was \
+                 trained on up to {} times its tokens, each time with a whole schedule and the learning rate of 1 times \
+                 the tokens. Losses in between are interpolated in the logarithm of the tokens.",
+                self.baseline, self.most_tokens
+            );
+        }
+        Table {
+            heading: "Gains at each size".into(),
+            note,
+            columns,
+            rows: rows.collect(),
+            highlight: None,
+        }
+    }
+
+    fn trends_table(&self) -> Table {
+        let at = self
+            .trends
+            .first()
+            .map_or(String::new(), |trend| si(trend.at));
+        let row = |trend: &super::effects::Trend| -> Vec<Cell> {
+            let doubts = match trend.doubts.is_empty() {
+                true => "nothing measured here speaks against it".to_owned(),
+                false => format!("not to be trusted: {}", trend.doubts.join("; ")),
+            };
+            vec![
+                trend.run.as_str().into(),
+                interval(trend.slope, trend.slope_half_width).into(),
+                interval(trend.mean, trend.half_width).into(),
+                doubts.into(),
+            ]
+        };
+        Table {
+            heading: "Gains beyond the largest size".into(),
+            note: format!(
+                "For each seed, a straight line is fitted to the gain over the logarithm of the size. The slope is in nats \
+                 for each doubling of the size. Both ± are 95 % confidence intervals over the seeds. The interval of the \
+                 gain at {at} parameters holds only if the line stays straight, which no run here tests."
+            ),
+            columns: vec![
+                Column::text("run"),
+                Column::number("slope", "nats"),
+                Column::number(format!("gain at {at}"), "nats"),
+                Column::text("extrapolation"),
+            ],
+            rows: self.trends.iter().map(row).collect(),
+            highlight: None,
+        }
+    }
+}
+
+impl Tuning {
+    /// Returns a table of the rule's fit for each run, if the sweep has a rule.
+    pub(crate) fn rule_table(&self) -> Option<Table> {
+        let rule = self.sweep.rule.as_ref().filter(|_| !self.rule.is_empty())?;
+        let name = self.sweep.over.first()?.name();
+        let mut columns = vec![Column::text("run")];
+        let sizes = rule.fitted.iter();
+        columns.extend(sizes.map(|size| Column::number(format!("best at {size}"), "")));
+        let checked = &rule.checked;
+        columns.extend([
+            Column::number("exponent", ""),
+            Column::number(format!("rule at {checked}"), ""),
+            Column::number(format!("best at {checked}"), ""),
+            Column::number("cost of the rule", "nats"),
+        ]);
+        let row = |fit: &RuleFit| -> Vec<Cell> {
+            let mut cells: Vec<Cell> = vec![fit.run.as_str().into()];
+            cells.extend(fit.fitted.iter().map(|best| Cell::from(sig(best.value, 3))));
+            let cost = fit.checked.cost(fit.at_checked);
+            let cost = cost.map_or("–".into(), |cost| {
+                Observed::of(GAIN).show_difference(cost)
+            });
+            cells.extend([
+                Cell::from(sig(fit.exponent, 2)),
+                sig(fit.at_checked, 3).into(),
+                sig(fit.checked.value, 3).into(),
+                cost.into(),
+            ]);
+            cells
+        };
+        let mut note = format!(
+            "The {name} of a run is a power of the size, fitted to the best values at {}. A best value is the minimum of a \
+             parabola over the logarithm, through the lowest mean loss of the sweep and its two neighbours. The cost is the \
+             loss by which the rule's value ends above the best one at {checked}, by that parabola.",
+            rule.fitted.join(" and ")
+        );
+        let doubts = self.rule.iter().filter_map(RuleFit::doubt);
+        note.extend(doubts.map(|doubt| sentence(&doubt)));
+        Some(Table {
+            heading: format!("Rule of the {name}"),
+            note,
+            columns,
+            rows: self.rule.iter().map(row).collect(),
+            highlight: None,
+        })
+    }
+}

@@ -1,0 +1,433 @@
+use std::fs;
+
+use super::*;
+use crate::ladder::Effects;
+
+const LADDER: &str = r#"(
+  title: "Gains over sizes",
+  train: (steps: 10, batch: 2, warmup: 4, validate_batches: 1, validate_every: 5),
+  seeds: [1, 2],
+  ladder: (
+    baseline: "plain",
+    sizes: [
+      (name: "small", set: ["model.width=8"], own: {"deep": ["model.n_layer=3"]}),
+      (name: "middle", set: ["model.width=16", "train.steps=20"]),
+      (name: "large", set: ["model.width=32", "train.steps=40"]),
+    ],
+    more_tokens: [1.5, 2],
+  ),
+  sweep: (
+    over: [(field: "train.learning_rate", values: Log(from: 1e-3, to: 1e-1, count: 3))],
+    seeds: [11],
+    tuned: true,
+    rule: (fitted: ["small", "middle"], checked: "large"),
+  ),
+  runs: [
+    (name: "plain", model: (n_layer: 1, n_head: 1, context: 8)),
+    (name: "deep", model: (n_layer: 2, n_head: 1, context: 8)),
+  ],
+  columns: ["size", "valid_loss", "gain"],
+  charts: [(title: "Gain", x: "size", y: "gain", log_x: true)],
+  claims: [
+    (says: "The gain does not shrink", source: "none", test: Keeps(quantity: "gain", along: "size", line: "deep", within: 0.1)),
+    (says: "It gains", source: "none", test: Lower(quantity: "valid_loss", run: "deep, large", than: "plain, large")),
+  ],
+)"#;
+
+fn refused(from: &str, to: &str) -> String {
+    let text = LADDER.replacen(from, to, 1);
+    assert_ne!(text, LADDER, "{from}");
+    parse(&text).check().unwrap_err().to_string()
+}
+
+#[test]
+fn every_run_is_planned_at_every_size_and_the_baseline_on_more_tokens() {
+    let experiment = parse(LADDER);
+    experiment.check().unwrap();
+    let planned = experiment.plan(&["train.batch=3".into()]).unwrap();
+    let names: Vec<&str> = planned.iter().map(|run| &*run.name).collect();
+    assert_eq!(
+        names,
+        [
+            "plain, small",
+            "plain, small, 1.5 × the tokens",
+            "plain, small, 2 × the tokens",
+            "plain, middle",
+            "plain, middle, 1.5 × the tokens",
+            "plain, middle, 2 × the tokens",
+            "plain, large",
+            "plain, large, 1.5 × the tokens",
+            "plain, large, 2 × the tokens",
+            "deep, small",
+            "deep, middle",
+            "deep, large",
+        ]
+    );
+    let run = |name: &str| planned.iter().find(|run| run.name == name).unwrap();
+    let of = |name: &str| {
+        let config = run(name).config.as_ref().unwrap();
+        let (model, train) = (&config.model.0, &config.train);
+        (
+            model.n_layer,
+            model.width,
+            train.steps,
+            train.warmup,
+            train.batch,
+        )
+    };
+    assert_eq!(of("plain, small"), (1, 8, 10, 4, 3));
+    assert_eq!(of("plain, small, 1.5 × the tokens"), (1, 8, 15, 6, 3));
+    assert_eq!(of("plain, large, 2 × the tokens"), (1, 32, 80, 8, 3));
+    assert_eq!(of("deep, small"), (3, 8, 10, 4, 3));
+    assert_eq!(of("deep, middle"), (2, 16, 20, 4, 3));
+    assert_eq!(run("deep, middle").line, "deep");
+    assert_eq!(
+        run("plain, small, 2 × the tokens").line,
+        "plain, 2 × the tokens"
+    );
+    // 12 d² weights and 13 d biases and norms of a layer, and 2 d of the last norm. The size is the baseline's.
+    let size = |width: f64| 12.0 * width * width + 13.0 * width + 2.0 * width;
+    for (name, width) in [
+        ("plain, middle", 16.0),
+        ("deep, middle", 16.0),
+        ("deep, large", 32.0),
+    ] {
+        assert_eq!(run(name).values["size"], size(width), "{name}");
+    }
+}
+
+#[test]
+fn a_budget_in_tokens_grows_with_the_factor() {
+    let text = LADDER.replace(
+        r#""model.width=8""#,
+        r#""model.width=8", "train.tokens=160""#,
+    );
+    let planned = parse(&text).plan(&[]).unwrap();
+    let steps = |i: usize| planned[i].config.as_ref().unwrap().train.steps;
+    // Sixteen tokens per step.
+    assert_eq!([steps(0), steps(1), steps(2)], [10, 15, 20]);
+}
+
+#[test]
+fn a_rule_sweeps_its_sizes_only() {
+    let experiment = parse(LADDER);
+    let planned = experiment.plan(&[]).unwrap();
+    let sweep = experiment.sweep.as_ref().unwrap();
+    let swept = sweep.swept(&planned);
+    let names: Vec<&str> = swept.iter().map(|run| &*run.name).collect();
+    let expected = [
+        "plain, small",
+        "plain, middle",
+        "plain, large",
+        "deep, small",
+        "deep, middle",
+        "deep, large",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(sweep.runs(&planned).unwrap().len(), 18);
+}
+
+#[test]
+fn a_ladder_that_means_nothing_is_refused() {
+    let cases = [
+        (
+            r#"baseline: "plain""#,
+            r#"baseline: "plan""#,
+            "`ladder.baseline` is `plan`, which is not a run (did you mean `plain`?)",
+        ),
+        (
+            r#"name: "middle""#,
+            r#"name: "small""#,
+            "`ladder.sizes[1]` has the name \"small\"; each size needs its own name",
+        ),
+        (
+            r#"{"deep": ["#,
+            r#"{"dep": ["#,
+            "has fields for `dep`, which is not a run (did you mean `deep`?)",
+        ),
+        (
+            r#""model.width=16", "#,
+            r#""model.width=4", "#,
+            "before `middle`",
+        ),
+        (
+            r#""model.width=16", "#,
+            r#""model.width=16", "train.seed=3", "#,
+            "sets `train.seed`",
+        ),
+        (
+            r#""model.width=16", "#,
+            r#""model.width=16", "train.learning_rate=1", "#,
+            "`ladder.sizes[1]` sets `train.learning_rate=1`, which the sweep varies",
+        ),
+        (
+            r#""model.width=16", "#,
+            r#""model.with=16", "#,
+            "run `plain`, ladder size `middle` model.with=16",
+        ),
+        ("[1.5, 2]", "[2, 1.5]", "`ladder.more_tokens` must rise"),
+        ("[1.5, 2]", "[1, 2]", "`ladder.more_tokens` must rise"),
+        (
+            "more_tokens: [1.5, 2]",
+            "extrapolate: 0.5",
+            "`ladder.extrapolate` is 0.5",
+        ),
+        (
+            r#"(name: "deep", "#,
+            r#"(name: "deep", line: "plain", "#,
+            "`deep` has `line`, which a ladder does not allow",
+        ),
+        (
+            r#"(name: "deep", "#,
+            r#"(name: "deep", values: {"gain": 1}, "#,
+            "`deep` has a value `gain`",
+        ),
+        (
+            r#"fitted: ["small", "middle"]"#,
+            r#"fitted: ["middle"]"#,
+            "needs two or more `fitted` sizes",
+        ),
+        (
+            r#"checked: "large""#,
+            r#"checked: "small""#,
+            "needs two or more `fitted` sizes",
+        ),
+        (
+            r#"checked: "large""#,
+            r#"checked: "huge""#,
+            "`sweep.rule` has `huge`, which is not a size of the ladder",
+        ),
+        ("tuned: true,", "", "needs `tuned: true`"),
+        (
+            "Log(from: 1e-3, to: 1e-1, count: 3)",
+            "Grid([0.1, 0.2])",
+            "a single field with `Log` values",
+        ),
+        (
+            r#"test: Keeps(quantity: "gain", along: "size", line: "deep", within: 0.1)"#,
+            r#"test: Keeps(quantity: "gain", along: "size", line: "deep", within: -1)"#,
+            "a tolerance below 0",
+        ),
+    ];
+    for (from, to, problem) in cases {
+        let error = refused(from, to);
+        assert!(error.contains(problem), "{error}\nis not: {problem}");
+    }
+    let start = LADDER.find("  ladder: (").unwrap();
+    let end = LADDER.find("  sweep: (").unwrap();
+    let without = LADDER[..start].to_owned() + &LADDER[end..];
+    let error = parse(&without).check().unwrap_err().to_string();
+    assert!(
+        error.contains("`sweep.rule` is given without a `ladder`"),
+        "{error}"
+    );
+}
+
+/// Makes the observations of the ladder, with the loss of each run and seed.
+fn observed(
+    loss: impl Fn(&Rung, u64) -> f64,
+) -> (
+    Gpt2Experiment,
+    Vec<PlannedRun<PlainModel<Gpt2Config>>>,
+    Vec<Observation>,
+) {
+    let experiment = parse(LADDER);
+    let planned = experiment.plan(&[]).unwrap();
+    let mut observations = Vec::new();
+    for run in &planned {
+        for seed in [1, 2, 3] {
+            let mut quantities = run.values.clone();
+            quantities.insert("valid_loss".into(), loss(run.rung.as_ref().unwrap(), seed));
+            quantities.insert("tokens".into(), 1000.0);
+            observations.push(Observation {
+                run: run.name.clone(),
+                line: run.line.clone(),
+                seed: Some(seed),
+                quantities,
+                ..Observation::default()
+            });
+        }
+    }
+    experiment
+        .ladder
+        .as_ref()
+        .unwrap()
+        .add_gains(&mut observations);
+    (experiment, planned, observations)
+}
+
+/// The loss of a baseline that falls by 0.1 for each doubling of its tokens, with a loss that depends on the seed.
+fn baseline(rung: &Rung, seed: u64) -> f64 {
+    3.0 + 0.1 * seed as f64 - 0.1 * rung.tokens.log2()
+}
+
+#[test]
+fn gains_are_paired_by_seed_and_size_and_worth_tokens() {
+    let (experiment, planned, observations) = observed(|rung, seed| match &*rung.run {
+        "plain" => baseline(rung, seed),
+        // A gain of 0.05, half a doubling of the tokens, that differs by 0.001 from seed to seed.
+        _ => baseline(rung, seed) - 0.049 - 0.001 * (seed - 1) as f64,
+    });
+    let gain = |run: &str, seed: u64| {
+        let found = observations
+            .iter()
+            .find(|it| it.run == run && it.seed == Some(seed));
+        found.unwrap().get("gain")
+    };
+    assert!((gain("deep, large", 3).unwrap() - 0.051).abs() < 1e-12);
+    assert!((gain("plain, large, 2 × the tokens", 1).unwrap() - 0.1).abs() < 1e-12);
+    assert_eq!(gain("plain, large", 1), None);
+    let ladder = experiment.ladder.as_ref().unwrap();
+    let effects = Effects::of(ladder, &planned, &observations, None, Some(1.0));
+    assert_eq!(effects.gains.len(), 3);
+    let large = &effects.gains[2];
+    assert_eq!(
+        (&*large.run, &*large.size, large.seeds),
+        ("deep", "large", 3)
+    );
+    assert!((large.mean - 0.05).abs() < 1e-12);
+    // 4.303 · 0.001 / √3.
+    assert!(
+        (large.half_width - 0.002_484).abs() < 1e-6,
+        "{}",
+        large.half_width
+    );
+    assert!((large.baseline_loss - 3.2).abs() < 1e-12);
+    let worth = large.worth.unwrap();
+    assert!((worth.factor - 2f64.sqrt()).abs() < 1e-3, "{worth:?}");
+    assert!(worth.low < worth.factor && worth.factor < worth.high);
+    let text = effects.tables()[0].to_text();
+    assert!(
+        text.contains("+0.0500 ± 0.0025") && text.contains("1.41 (1.39 to 1.44)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_trend_is_a_line_for_each_seed_and_says_when_not_to_trust_it() {
+    let trend = |gain: &dyn Fn(f64, u64) -> f64, passes: f64| {
+        let (experiment, planned, observations) = observed(|rung, seed| match &*rung.run {
+            "plain" => baseline(rung, seed),
+            _ => baseline(rung, seed) - gain(rung.parameters.log2(), seed),
+        });
+        let ladder = experiment.ladder.as_ref().unwrap();
+        let effects = Effects::of(ladder, &planned, &observations, None, Some(passes));
+        assert_eq!(effects.trends.len(), 1);
+        (effects.trends[0].clone(), effects.tables()[1].to_text())
+    };
+    // The largest size has 12 · 32² + 15 · 32 = 12,768 parameters.
+    let (found, text) = trend(&|x, seed| 0.3 - 0.01 * x - 0.001 * x * seed as f64, 1.0);
+    assert_eq!(found.at, 4.0 * 12_768.0);
+    assert!((found.slope + 0.012).abs() < 1e-9, "{found:?}");
+    assert!(
+        (found.slope_half_width - 0.002_484).abs() < 1e-6,
+        "{found:?}"
+    );
+    assert!(
+        (found.mean - (0.3 - 0.012 * found.at.log2())).abs() < 1e-9,
+        "{found:?}"
+    );
+    assert!(found.doubts.is_empty(), "{found:?}");
+    assert!(
+        text.contains("nothing measured here speaks against it"),
+        "{text}"
+    );
+    // The gain is a parabola of the logarithm of the size, and the text is read too often.
+    let (found, text) = trend(
+        &|x, seed| 0.01 * (x - 11.0).powi(2) + 1e-4 * x * seed as f64,
+        5.0,
+    );
+    let doubts = found.doubts.join("; ");
+    assert!(doubts.contains("is off the line by"), "{doubts}");
+    assert!(
+        doubts.contains("a run reads the text 5.0 times"),
+        "{doubts}"
+    );
+    assert!(text.contains("not to be trusted"), "{text}");
+}
+
+#[test]
+fn a_ladder_trains_each_size_with_the_value_of_its_rule() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = LADDER.replacen(
+        "  seeds: [1, 2],",
+        "  seeds: [1, 2],\n  data: (source: Synthetic(tokens: 1000, seed: 2)),",
+        1,
+    );
+    let options = Options::new(&directory.path().join("pool"), BackendKind::Flex);
+    let run =
+        || run_experiment::<PlainModel<Gpt2Config>>(&text, Path::new("ladder.ron"), None, &options);
+    let results = run().unwrap();
+    assert!(results.missing().is_empty(), "{:?}", results.missing());
+    let fits = &results.tuning().unwrap().rule;
+    assert_eq!(fits.len(), 2);
+    for fit in fits {
+        let of = |run: &str| {
+            let found = results.observations().iter().find(|found| found.run == run);
+            found.unwrap().get("learning rate").unwrap()
+        };
+        let (small, middle) = (&fit.fitted[0], &fit.fitted[1]);
+        // Both fitted sizes are on the power law, so their values are the best ones, rounded.
+        let near = |rate: f64, best: f64| {
+            assert!((rate / best - 1.0).abs() < 0.01, "{rate} is not {best}")
+        };
+        near(of(&format!("{}, small", fit.run)), small.value);
+        near(of(&format!("{}, middle", fit.run)), middle.value);
+        let ratio = fit.checked.parameters / small.parameters;
+        near(
+            of(&format!("{}, large", fit.run)),
+            small.value * ratio.powf(fit.exponent),
+        );
+    }
+    let of_longer = results
+        .observations()
+        .iter()
+        .find(|found| found.run == "plain, large, 2 × the tokens");
+    assert_eq!(
+        of_longer.unwrap().get("learning rate"),
+        Some(fits[0].at_checked)
+    );
+    // The tables of gains, of trends and of the rule.
+    assert_eq!(results.ladder().len(), 3);
+    results.write(directory.path()).unwrap();
+    let page = fs::read_to_string(directory.path().join("results.md")).unwrap();
+    for heading in [
+        "## Gains at each size",
+        "## Gains beyond the largest size",
+        "## Rule of the learning rate",
+    ] {
+        assert!(page.contains(heading), "{heading}");
+    }
+    let json = fs::read_to_string(directory.path().join("results.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["effects"]["gains"].as_array().unwrap().len(), 3);
+    // A repetition trains nothing and has the same numbers.
+    let again = run().unwrap();
+    assert_eq!(again.observations(), results.observations());
+}
+
+#[test]
+fn a_rule_without_its_sizes_gives_no_values() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = LADDER.replacen(
+        "  seeds: [1, 2],",
+        "  seeds: [1, 2],\n  data: (source: Synthetic(tokens: 1000, seed: 2)),",
+        1,
+    );
+    let options = Options::new(&directory.path().join("pool"), BackendKind::Flex);
+    let experiment = parse(&text);
+    let all = experiment.plan(&[]).unwrap();
+    let planned = only(&["deep, large".into()], &all).unwrap();
+    let outcome = experiment.run(&planned, &options).unwrap();
+    assert!(outcome.observations.is_empty());
+    assert_eq!(
+        outcome.missing[0].to_string(),
+        "deep, large: the rule of the sweep has no value: the sweep at small was left out"
+    );
+    // What the rule gives is not known before the sweep, so its runs cannot be deleted before.
+    let error = experiment
+        .forget(&all, true, &options)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("deletes runs before the sweep"), "{error}");
+}
