@@ -8,8 +8,7 @@ use residual_zoo_runs::did_you_mean;
 
 use crate::curves::CURVES;
 use crate::experiment::MOST_SEEDS;
-use crate::ladder::GAIN;
-use crate::quantity::{QUANTITIES, is_curve};
+use crate::quantity::{GAIN, QUANTITIES, is_curve};
 use crate::sweep::OVER;
 use crate::{
     After, Axis, ChartSpec, Claim, Error, Experiment, Measure, PlannedRun, TaskSpec, describe,

@@ -7,12 +7,9 @@ use residual_zoo_core::ConfigError;
 use residual_zoo_report::{Axis as ChartAxis, Chart, Series};
 use residual_zoo_runs::Row;
 
-use crate::quantity::{on_curve, title};
+use crate::quantity::{BITS_PER_BYTE, on_curve, title};
 use crate::stats::estimates;
 use crate::{Axis, Error, Observed};
-
-/// The name of the validation loss in bits per byte of text. This unit does not depend on the tokenizer.
-pub const BITS_PER_BYTE: &str = "bits_per_byte";
 
 /// The quantities that have a curve.
 pub const CURVES: [&str; 5] = [

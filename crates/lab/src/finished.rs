@@ -13,7 +13,7 @@ use residual_zoo_runs::{Row, RunConfig};
 use residual_zoo_system::counted;
 use residual_zoo_train::Summary;
 
-use crate::quantity::{Axis, LEARNED, QUANTITIES, TIMES, is_cost};
+use crate::quantity::{Axis, BITS_PER_BYTE, LEARNED, QUANTITIES, TIMES, is_cost};
 pub(crate) use file::Host;
 
 /// The quantities by which a sweep chooses the best point of a run.
@@ -72,9 +72,11 @@ pub(crate) struct FinishedRun {
     host: Option<Host>,
 }
 
-/// Whether a quantity follows from the config, or from the rows and the validation loss.
+/// Whether a quantity follows from the config and the data, or from the rows and the validation loss.
 fn follows(quantity: &str) -> bool {
-    is_cost(quantity) || Axis::parse(quantity).is_some() || quantity == "perplexity"
+    is_cost(quantity)
+        || Axis::parse(quantity).is_some()
+        || ["perplexity", BITS_PER_BYTE].contains(&quantity)
 }
 
 /// Hashes the kind and the documents of a task.

@@ -14,6 +14,7 @@ use residual_zoo_runs::did_you_mean;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::OPTION;
+use crate::quantity::{GAIN, SIZE};
 use crate::{Error, Experiment, Observation, PlannedRun};
 
 pub(crate) use effects::Effects;
@@ -71,10 +72,6 @@ pub struct Rung {
     pub tokens: f64,
 }
 
-/// The name of the number of non-embedding parameters of the baseline.
-pub(crate) const SIZE: &str = "size";
-/// The name of the difference from the baseline.
-pub(crate) const GAIN: &str = "gain";
 /// The quantity of which a gain is a difference.
 pub(crate) const LOSS: &str = "valid_loss";
 

@@ -1,6 +1,7 @@
 //! Measured values of a run.
 
 use std::collections::BTreeMap;
+use std::f64::consts::LN_2;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -9,7 +10,7 @@ use residual_zoo_runs::Row;
 use residual_zoo_train::Summary;
 use serde::Serialize;
 
-use crate::quantity::{LEARNED, cost_quantities, on_curve};
+use crate::quantity::{BITS_PER_BYTE, LEARNED, cost_quantities, on_curve};
 use crate::{Axis, DataFacts, FinishedRuns, PlannedRun, Tuning};
 
 /// The measured values of one run with one seed.
@@ -188,6 +189,17 @@ pub(crate) fn of_summary(
     add("step_time", median);
     add("step_time_spread", spread);
     (quantities, rows)
+}
+
+/// Adds the validation loss in bits per byte of text, if the number of bytes per token is known.
+pub(crate) fn add_bits_per_byte(
+    quantities: &mut BTreeMap<String, f64>,
+    bytes_per_token: Option<f64>,
+) {
+    let loss = quantities.get("valid_loss").copied();
+    if let Some((loss, bytes)) = loss.zip(bytes_per_token) {
+        quantities.insert(BITS_PER_BYTE.into(), loss / LN_2 / bytes);
+    }
 }
 
 /// Returns the median of the seconds per step between neighbouring rows, and half of the interquartile range.

@@ -7,8 +7,6 @@ use residual_zoo_report::{si, sig};
 use residual_zoo_runs::Row;
 use serde::Serialize;
 
-use crate::ladder::{GAIN, SIZE};
-
 /// The horizontal axis of a curve: a total since the start of training. For a run that starts from the weights of
 /// another run, the total includes that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
@@ -85,7 +83,7 @@ enum Format {
 }
 
 /// The quantities of trained runs. A run can lack some of them, such as `level` without a curriculum.
-pub(crate) const QUANTITIES: [&str; 18] = [
+pub(crate) const QUANTITIES: [&str; 19] = [
     "parameters",
     "non_embedding",
     "forward_flops_per_token",
@@ -97,6 +95,7 @@ pub(crate) const QUANTITIES: [&str; 18] = [
     "valid_loss",
     "first_valid_loss",
     "lowest_valid_loss",
+    BITS_PER_BYTE,
     "perplexity",
     "valid_accuracy",
     "highest_valid_accuracy",
@@ -111,6 +110,14 @@ pub(crate) const TIMES: [&str; 3] = ["seconds", "step_time", "step_time_spread"]
 
 pub(crate) const LEARNED: &str = "learned ";
 
+/// The name of the validation loss in bits per byte of text. This unit does not depend on the tokenizer.
+pub const BITS_PER_BYTE: &str = "bits_per_byte";
+
+/// On a ladder, the name of the number of non-embedding parameters of the baseline.
+pub(crate) const SIZE: &str = "size";
+/// On a ladder, the name of the difference from the baseline.
+pub(crate) const GAIN: &str = "gain";
+
 /// Returns the format of a quantity of runs; `None` if runs have no such quantity.
 ///
 /// `learned NAME` is a mean over parameters with one element. If the last part of a parameter's name is NAME, its value
@@ -123,6 +130,7 @@ pub fn describe(quantity: &str) -> Option<Observed> {
         "train_loss" | "valid_loss" | "first_valid_loss" | "lowest_valid_loss" => {
             ("nats", Format::Loss)
         }
+        BITS_PER_BYTE => ("bits/byte", Format::Loss),
         "perplexity" | "level" => ("", Format::Plain),
         "valid_accuracy" | "highest_valid_accuracy" => ("%", Format::Percent),
         "step_time" | "step_time_spread" => ("ms", Format::Milliseconds),

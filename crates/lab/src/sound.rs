@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_data::{DataConfig, Source};
+use residual_zoo_data::{DataConfig, Source, TokenizerConfig};
 
 use crate::check::in_list;
-use crate::quantity::is_curve;
+use crate::quantity::{BITS_PER_BYTE, is_curve};
 use crate::{Claim, Experiment, PlannedRun, Test, describe};
 
 /// Checks the names and numbers of runs, the fields that runs set, the seeds of the sweep, the numbers of claims, and
@@ -129,7 +129,8 @@ fn check_numbers(claim: &Claim) -> Result<(), ConfigError> {
     }
 }
 
-/// Checks that losses and accuracies are compared on the same validation text, in the same tokens.
+/// Checks that losses and accuracies are compared on the same validation text, in the same tokens, and bits per byte on
+/// the same validation text.
 fn check_data<C>(claim: &Claim, planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
     let (names, quantities) = claim.test.names();
     let is_sooner = matches!(claim.test, Test::Sooner(_));
@@ -137,17 +138,23 @@ fn check_data<C>(claim: &Claim, planned: &[PlannedRun<C>]) -> Result<(), ConfigE
         claim.test,
         Test::AtLeast(_) | Test::AtMost(_) | Test::Between(_) | Test::Is(_)
     );
-    if of_one_run || !is_sooner && !quantities.iter().any(|quantity| is_curve(quantity)) {
+    // Bits per byte are comparable on the same text, in any tokens.
+    let in_any_tokens = quantities.contains(&BITS_PER_BYTE);
+    let is_loss = |quantity: &&str| is_curve(quantity);
+    if of_one_run || !is_sooner && !in_any_tokens && !quantities.iter().any(is_loss) {
         return Ok(());
     }
     // In a difference in differences, each pair may have its own data.
     for pair in names.chunks(2) {
         let is_named =
             |run: &&PlannedRun<C>| pair.contains(&&*run.name) || pair.contains(&&*run.line);
-        let mut texts = planned
-            .iter()
-            .filter(is_named)
-            .filter_map(|run| Some((&run.name, of_text(&run.config.as_ref()?.data)?)));
+        let mut texts = planned.iter().filter(is_named).filter_map(|run| {
+            let mut data = of_text(&run.config.as_ref()?.data)?.clone();
+            if in_any_tokens {
+                data.tokenizer = TokenizerConfig::Bytes;
+            }
+            Some((&run.name, data))
+        });
         let Some((first, data)) = texts.next() else {
             continue;
         };

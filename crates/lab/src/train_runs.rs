@@ -26,7 +26,7 @@ use residual_zoo_drive::{
 };
 
 use crate::finished::{FinishedRun, Goal, Key};
-use crate::observe::{learned, of_summary};
+use crate::observe::{add_bits_per_byte, learned, of_summary};
 use crate::pool::Place;
 use crate::quantity::TIMES;
 use crate::sweep::until;
@@ -341,6 +341,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         }
         let summary = finished.summary(cost);
         let (mut quantities, rows) = of_summary(&summary, parent);
+        add_bits_per_byte(&mut quantities, self.corpus.bytes_per_token);
         finished.put_measured(self.goal.tasks(), &mut quantities);
         quantities.extend(self.run.values.clone());
         if !options.brief {
@@ -475,6 +476,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         };
         let scalars = checkpoint::read_scalars(&summary.checkpoint)?;
         let (mut quantities, rows) = of_summary(summary, parent);
+        add_bits_per_byte(&mut quantities, self.corpus.bytes_per_token);
         let peak = measured.peak_memory;
         quantities.extend(peak.map(|bytes| ("peak_memory".into(), bytes as f64)));
         if measured.shared {

@@ -3,7 +3,8 @@
 use residual_zoo_report::sig;
 use serde::Serialize;
 
-use super::{Fall, GAIN, LOSS, Ladder, Losses, Rung, Worth};
+use super::{Fall, LOSS, Ladder, Losses, Rung, Worth};
+use crate::quantity::{GAIN, SIZE};
 use crate::{Estimate, Line, Observation, Observed, PlannedRun, Tuning};
 
 /// The gains over the baseline at each size of a ladder, and their trends.
@@ -244,7 +245,7 @@ impl Measured<'_> {
                 && found.p(0.0).is_some_and(|p| p < 0.05 / sizes.len() as f64);
             if is_bent && sizes.len() > 2 {
                 let of = Observed::of(GAIN);
-                let size = Observed::of(super::SIZE).show(*parameters);
+                let size = Observed::of(SIZE).show(*parameters);
                 let (far, half_width) = (
                     of.show_difference(found.mean),
                     of.show_difference(found.half_width),

@@ -2,7 +2,8 @@
 
 use residual_zoo_report::{Cell, Column, Table, si, sig};
 
-use super::{Effects, GAIN, Worth};
+use super::{Effects, Worth};
+use crate::quantity::GAIN;
 use crate::results::sentence;
 use crate::tuning::RuleFit;
 use crate::{Observed, Tuning};

@@ -210,6 +210,24 @@ fn what_an_experiment_refers_to_must_be_there() {
 }
 
 #[test]
+fn bits_per_byte_compare_different_tokens_of_one_text() {
+    let check = |quantity: &str, set: &str| {
+        let text = EXPERIMENT.replace("train.batch=2", set);
+        let claimed = format!("Lower(quantity: \"{quantity}\"");
+        let text = text.replace("Lower(quantity: \"valid_loss\"", &claimed);
+        parse(&text).check()
+    };
+    check("bits_per_byte", "data.tokenizer=Bpe(vocab_size: 300)").unwrap();
+    for (quantity, set) in [
+        ("valid_loss", "data.tokenizer=Bpe(vocab_size: 300)"),
+        ("bits_per_byte", "data.valid_fraction=0.5"),
+    ] {
+        let error = check(quantity, set).unwrap_err().to_string();
+        assert!(error.contains("different validation data"), "{error}");
+    }
+}
+
+#[test]
 fn what_is_measured_may_be_drawn_and_claimed() {
     let text = r#"(
       title: "", about: "", count: 65, measure: RecurrentCost,

@@ -1,7 +1,7 @@
 use residual_zoo_train::Summary;
 
 use super::*;
-use crate::observe::{learned, of_summary};
+use crate::observe::{add_bits_per_byte, learned, of_summary};
 
 #[test]
 fn totals_count_the_run_before() {
@@ -61,4 +61,16 @@ fn what_is_learned_is_the_mean_of_single_numbers_by_the_end_of_their_names() {
     assert_eq!((found["learned alpha"], found["learned tau"]), (0.5, 2.0));
     let logits = [("block.alpha_logit".to_owned(), 3f64.ln())].into();
     assert!((learned(&logits)["learned alpha"] - 0.75).abs() < 1e-12);
+}
+
+#[test]
+fn bits_per_byte_follow_from_the_loss_and_the_bytes_of_a_token() {
+    let of = |bytes_per_token| {
+        let mut quantities = [("valid_loss".to_owned(), 2.0)].into();
+        add_bits_per_byte(&mut quantities, bytes_per_token);
+        quantities.get("bits_per_byte").copied()
+    };
+    // 2 nats are 2 / ln 2 = 2.885 bits, over four bytes.
+    assert!((of(Some(4.0)).unwrap() - 0.721_347_520_444).abs() < 1e-9);
+    assert_eq!(of(None), None);
 }
