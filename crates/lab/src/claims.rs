@@ -45,8 +45,9 @@ pub enum Test {
     /// `quantity` falls along a line of runs as `along` grows: the slope of `quantity` over the logarithm of `along` is
     /// negative, and the mean over the seeds never rises from one value of `along` to the next.
     Falls(Falls),
-    /// `quantity` shrinks along a line of runs by at most `within` for each doubling of `along`: the slope of `quantity`
-    /// over the binary logarithm of `along` is above −`within`.
+    /// `quantity` is above 0 and shrinks along a line of runs by at most `within` for each doubling of `along`. The slope
+    /// of `quantity` over the binary logarithm of `along` is above −`within`, `quantity` is above 0 at the largest
+    /// `along`, and its mean over the seeds is above 0 everywhere.
     Keeps(Keeps),
     /// The line of runs `line` has less of `quantity` than the line `than` at equal `along`.
     Below(Below),
@@ -436,6 +437,15 @@ impl Judgement {
             self.because += "; these runs are too short to judge it";
         }
         self.verdict = Verdict::NotTested;
+    }
+
+    /// Adds the reason why the learning rates of the claim's runs cannot be trusted. A decided claim becomes undecided.
+    pub(crate) fn doubt(&mut self, why: &str) {
+        if self.claim.test.is_counted() || self.verdict == Verdict::NotTested {
+            return;
+        }
+        self.because += &format!("; undecided, because {why}");
+        self.verdict = Verdict::Undecided;
     }
 
     /// Corrects the verdicts of an experiment for the number of claims in each family. A difference that is significant

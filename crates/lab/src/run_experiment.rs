@@ -14,8 +14,8 @@ use crate::finished::Goal;
 use crate::measure::Setting;
 use crate::train_runs::train_runs;
 use crate::{
-    After, DataFacts, Error, Experiment, ExperimentFile, Observation, Options, Origin, Outcome,
-    PlannedRun, Pool, Results, Sweep, origin, tasks,
+    After, Claim, DataFacts, Error, Experiment, ExperimentFile, Observation, Options, Origin,
+    Outcome, PlannedRun, Pool, Results, Sweep, origin, tasks,
 };
 
 /// Runs the experiment in the RON text, at its first scale if it has scales. Errors name the text by `path`. If `seeds`
@@ -98,7 +98,8 @@ impl<C: ModelConfig> Experiment<C> {
         })
     }
 
-    /// Returns the results of the `planned` runs, with a verdict on each claim. `all` also has the omitted runs.
+    /// Returns the results of the `planned` runs, with a verdict on each claim. `all` also has the omitted runs. A claim
+    /// about a run for which the sweep's rule has failed is undecided.
     pub fn results(
         &self,
         all: &[PlannedRun<C>],
@@ -107,7 +108,15 @@ impl<C: ModelConfig> Experiment<C> {
         origin: Origin,
     ) -> Results {
         outcome.leave_out(all, planned);
-        let claims = self.verdicts(all, &outcome.observations);
+        let mut claims = self.verdicts(all, &outcome.observations);
+        let fits = outcome.tuning.iter().flat_map(|tuning| &tuning.rule);
+        for fit in fits {
+            if let Some(failure) = &fit.failure {
+                let is_about = |claim: &Claim| self.is_about(claim, &fit.run, all);
+                let about = claims.iter_mut().filter(|found| is_about(&found.claim));
+                about.for_each(|found| found.doubt(failure));
+            }
+        }
         Results::new(self, all, outcome, claims, origin)
     }
 

@@ -176,52 +176,72 @@ pub(super) fn falls(observations: &[Observation], test: &Falls) -> Found {
     })
 }
 
-/// Tests whether `quantity` shrinks along `line` by at most `within` for each doubling of `along`.
+/// Tests whether `quantity` is above 0 along `line`, and shrinks by at most `within` for each doubling of `along`.
 pub(super) fn keeps(observations: &[Observation], test: &Keeps) -> Found {
     let (seeds, is_exact) = points(observations, &test.line, (&test.along, &test.quantity))?;
-    let mut slopes = Vec::new();
+    let (mut slopes, mut lasts) = (Vec::new(), Vec::new());
     let mut of_sizes = BTreeMap::<usize, Vec<(f64, f64)>>::new();
     for points in seeds.values() {
         let logarithmic: Vec<_> = points.iter().map(|(x, y)| (x.log2(), *y)).collect();
         let line = Line::through(&logarithmic).ok_or("there are fewer than two sizes")?;
-        slopes.push(line.slope);
+        slopes.push(line.slope + test.within);
+        lasts.extend(points.last().map(|(_, y)| *y));
         for (i, point) in points.iter().enumerate() {
             of_sizes.entry(i).or_default().push(*point);
         }
     }
-    let found = estimate(&slopes)?;
+    let (within, last) = (estimate(&slopes)?, estimate(&lasts)?);
     let (of, along) = (Observed::of(&test.quantity), Observed::of(&test.along));
-    let slope = signed(&of, found.mean);
-    let slope = match found.count {
-        _ if is_exact => of.with_unit(slope),
-        1 => of.with_unit(slope),
-        _ => of.with_unit(format!(
-            "{slope} ± {}",
-            of.show_difference(found.half_width)
-        )),
+    let slope = signed(&of, within.mean - test.within);
+    let because = match within.count {
+        _ if is_exact => format!("{} for each doubling", of.with_unit(slope)),
+        1 => format!("{} for each doubling; {ONE_SEED}", of.with_unit(slope)),
+        count => {
+            let half_width = of.show_difference(within.half_width);
+            let slope = of.with_unit(format!("{slope} ± {half_width}"));
+            let detectable = of.show_difference(within.detectable());
+            format!("{slope} for each doubling over {count} seeds, detectable {detectable}")
+        }
     };
-    let mut because = format!("{slope} for each doubling");
-    because += &match found.count {
-        _ if is_exact => String::new(),
-        1 => format!("; {ONE_SEED}"),
-        count => format!(" over {count} seeds"),
-    };
-    let each = of_sizes.values().filter_map(|points| {
-        let [x, y] = estimates(points)?;
+    let sizes = of_sizes.values().filter_map(|points| estimates(points));
+    let sizes: Vec<[Estimate; 2]> = sizes.collect();
+    let at = |[x, y]: &[Estimate; 2]| {
+        let half_width = match y.count {
+            1 => String::new(),
+            _ => format!(" ± {}", of.show_difference(y.half_width)),
+        };
         let at = along.with_unit(along.show(x.mean));
-        Some(format!("{} at {at}", signed(&of, y.mean)))
-    });
-    let each: Vec<String> = each.collect();
-    because += &format!(
-        "; {}; tolerance {}",
-        each.join(", "),
-        of.show_difference(test.within)
-    );
-    let within = Estimate {
-        mean: found.mean + test.within,
-        ..found
+        format!("{}{half_width} at {at}", signed(&of, y.mean))
     };
-    Ok(Finding::sign(within, is_exact, because))
+    let each: Vec<String> = sizes.iter().map(at).collect();
+    let tolerance = of.show_difference(test.within);
+    let because = format!("{because}; {}; tolerance {tolerance}", each.join(", "));
+    let parts = [within, last].map(|part| Finding::sign(part, is_exact, String::new()));
+    let fails = parts
+        .iter()
+        .filter(|part| part.verdict == Verdict::DoesNotHold);
+    let p = |part: &Finding| part.p;
+    let (verdict, p) = match fails.clone().count() {
+        // One of two tests suffices, so its p-value counts twice.
+        1.. => {
+            let smallest = fails.filter_map(p).reduce(f64::min);
+            (Verdict::DoesNotHold, smallest.map(|p| (2.0 * p).min(1.0)))
+        }
+        0 => {
+            let is_whole = parts.iter().all(|part| part.verdict == Verdict::Holds);
+            let is_above = sizes.iter().all(|[_, y]| y.mean > 0.0);
+            let verdict = match parts[0].verdict {
+                Verdict::NotTested => Verdict::NotTested,
+                _ if is_whole && is_above => Verdict::Holds,
+                _ => Verdict::Undecided,
+            };
+            (verdict, parts.iter().filter_map(p).reduce(f64::max))
+        }
+    };
+    Ok(Finding {
+        p,
+        ..Finding::new(verdict, because)
+    })
 }
 
 /// Returns the first two neighbouring sizes between which the mean over the seeds rises.

@@ -7,7 +7,7 @@ mod value;
 
 use residual_zoo_core::ModelConfig;
 
-use crate::quantity::{TIMES, describe, is_cost, title};
+use crate::quantity::{GAIN, TIMES, describe, is_cost, title};
 use crate::stats::Estimate;
 use crate::{Claim, Experiment, Judgement, Observation, PlannedRun, Test, Verdict};
 use difference::{close, compare, sooner};
@@ -61,6 +61,19 @@ impl<C: ModelConfig> Experiment<C> {
         }
         claims
     }
+
+    /// Whether a claim is about the run `run` of a ladder, at any size, or about a gain over it.
+    pub(crate) fn is_about(&self, claim: &Claim, run: &str, planned: &[PlannedRun<C>]) -> bool {
+        let ((names, quantities), lines) = (claim.test.names(), claim.test.lines());
+        let is_own = |planned: &&PlannedRun<C>| {
+            let rung = planned.rung.as_ref();
+            rung.is_some_and(|rung| rung.run == run)
+        };
+        let is_named =
+            |run: &PlannedRun<C>| names.contains(&&*run.name) || lines.contains(&&*run.line);
+        let is_baseline = (self.ladder.as_ref()).is_some_and(|ladder| ladder.baseline == run);
+        is_baseline && quantities.contains(&GAIN) || planned.iter().filter(is_own).any(is_named)
+    }
 }
 
 impl Claim {
@@ -69,7 +82,7 @@ impl Claim {
     /// A claim is not tested if a seed of one of its runs is missing, because a seed that failed or diverged may be
     /// decisive. A claim about the cost of models needs only one seed of each run.
     pub fn judge(&self, observations: &[Observation], planned: &[Planned]) -> Judgement {
-        let (names, lines) = (self.test.names().0, self.test.lines());
+        let ((names, quantities), lines) = (self.test.names(), self.test.lines());
         let is_named = |run: &&Planned| match lines.is_empty() {
             true => names.contains(&run.name),
             false => lines.contains(&run.line),
@@ -87,10 +100,15 @@ impl Claim {
         };
         let incomplete = named.find_map(|Planned { name, seeds, .. }| {
             let of_run = observations.iter().filter(|found| found.run == *name);
-            match of_run.count() {
+            match of_run.clone().count() {
                 0 => Some(format!("{name} is missing")),
                 found if found < *seeds && !is_counted => {
                     Some(format!("{name} has only {found} of {seeds} seeds"))
+                }
+                // A gain also needs the baseline.
+                _ if quantities.contains(&GAIN) => {
+                    let mut of_run = of_run;
+                    of_run.find_map(|found| value(found, GAIN).err())
                 }
                 _ => None,
             }

@@ -4,7 +4,7 @@ use residual_zoo_report::sig;
 use serde::Serialize;
 
 use super::{Fall, LOSS, Ladder, Losses, Rung, Worth};
-use crate::quantity::{GAIN, SIZE};
+use crate::quantity::GAIN;
 use crate::{Estimate, Line, Observation, Observed, PlannedRun, Tuning};
 
 /// The gains over the baseline at each size of a ladder, and their trends.
@@ -39,6 +39,8 @@ pub struct Gain {
     pub half_width: f64,
     /// The number of seeds.
     pub seeds: usize,
+    /// The training FLOPs of the run, divided by those of the baseline.
+    pub flops: Option<f64>,
     /// The gain as a factor on the baseline's tokens; `None` if the baseline was not trained on more tokens.
     pub worth: Option<Worth>,
 }
@@ -59,6 +61,9 @@ pub struct Trend {
     pub mean: f64,
     /// Half the width of the 95 % interval of the extrapolated gain, if the line is straight.
     pub half_width: f64,
+    /// The smallest change of the slope with each doubling of the size that these seeds would show in 80 % of cases, in
+    /// nats; `None` for fewer than three sizes.
+    pub detectable_bend: Option<f64>,
     /// The reasons why the extrapolation must not be trusted.
     pub doubts: Vec<String>,
 }
@@ -100,7 +105,9 @@ impl Effects {
         for trend in &mut trends {
             let fits = tuning.iter().flat_map(|tuning| &tuning.rule);
             let own = fits.filter(|fit| [&trend.run, &ladder.baseline].contains(&&fit.run));
-            trend.doubts.extend(own.filter_map(|fit| fit.doubt()));
+            trend
+                .doubts
+                .extend(own.filter_map(|fit| fit.failure.clone()));
             if let Some(passes) = passes.filter(|passes| *passes > MOST_PASSES) {
                 let passes = sig(passes, 2);
                 trend
@@ -155,8 +162,19 @@ impl Measured<'_> {
             mean: found.mean,
             half_width: found.half_width,
             seeds: found.count,
+            flops: self.flops(name, &rung.size),
             worth: self.worth(&losses, &rung.size),
         })
+    }
+
+    /// Returns the training FLOPs of the run `name`, divided by those of the baseline at its size.
+    fn flops(&self, name: &str, size: &str) -> Option<f64> {
+        let is_baseline = |(_, rung): &&(&str, &Rung)| {
+            rung.run == self.ladder.baseline && rung.size == size && rung.tokens == 1.0
+        };
+        let (baseline, _) = self.rungs.iter().find(is_baseline)?;
+        let of = |run: &str| self.values(run, "flops").first().map(|(_, flops)| *flops);
+        Some(of(name)? / of(baseline)?)
     }
 
     /// Returns the factor on the baseline's tokens that is worth as much as these losses, for the seeds that all of these
@@ -205,12 +223,12 @@ impl Measured<'_> {
         let sizes: Vec<(f64, OfSeeds)> = sizes.collect();
         let (smallest, largest) = (sizes.first()?.0, sizes.last()?.0);
         let at = largest * self.ladder.extrapolate;
-        let (mut slopes, mut ends, mut distances) =
-            (Vec::new(), Vec::new(), vec![Vec::new(); sizes.len()]);
+        let logs: Vec<f64> = sizes.iter().map(|(x, _)| x.log2()).collect();
+        let (mut slopes, mut ends, mut bends) = (Vec::new(), Vec::new(), Vec::new());
         for (seed, _) in &sizes.first()?.1 {
-            let of_seed = sizes.iter().map(|(x, gains)| {
+            let of_seed = sizes.iter().zip(&logs).map(|((_, gains), x)| {
                 let gain = gains.iter().find(|(other, _)| other == seed)?;
-                Some((x.log2(), gain.1))
+                Some((*x, gain.1))
             });
             // A seed without some of the sizes would have another slope.
             let Some(points) = of_seed.collect::<Option<Vec<_>>>() else {
@@ -219,16 +237,21 @@ impl Measured<'_> {
             let line = Line::through(&points)?;
             slopes.push(line.slope);
             ends.push(line.intercept + line.slope * at.log2());
-            for (distance, (x, y)) in distances.iter_mut().zip(points) {
-                distance.push(y - line.intercept - line.slope * x);
-            }
+            bends.extend(bend(&points));
         }
         let (slope, end) = (Estimate::of(&slopes)?, Estimate::of(&ends)?);
+        let of = Observed::of(GAIN);
         let mut doubts = Vec::new();
         if slope.count == 1 {
             doubts.push("there is only one seed".to_owned());
         }
-        if sizes.len() < 3 {
+        let seeds = sizes.iter().map(|(_, gains)| gains.len()).max();
+        if seeds.is_some_and(|seeds| seeds > slope.count) {
+            let (count, seeds) = (slope.count, seeds.unwrap_or(0));
+            doubts.push(format!("only {count} of {seeds} seeds have all sizes"));
+        }
+        let bend = Estimate::of(&bends);
+        if bend.is_none() {
             doubts.push("two sizes cannot show whether the line is straight".to_owned());
         }
         let span = largest / smallest;
@@ -238,22 +261,14 @@ impl Measured<'_> {
                 "the sizes span a factor of {span}, less than the {beyond} beyond the largest"
             ));
         }
-        for ((parameters, _), distances) in sizes.iter().zip(&distances) {
-            let found = Estimate::of(distances)?;
-            // The line of two sizes goes through both points, up to rounding.
-            let is_bent = found.mean.abs() > 1e-9
-                && found.p(0.0).is_some_and(|p| p < 0.05 / sizes.len() as f64);
-            if is_bent && sizes.len() > 2 {
-                let of = Observed::of(GAIN);
-                let size = Observed::of(SIZE).show(*parameters);
-                let (far, half_width) = (
-                    of.show_difference(found.mean),
-                    of.show_difference(found.half_width),
-                );
-                doubts.push(format!(
-                    "the gain at {size} is off the line by {far} ± {half_width} nats"
-                ));
-            }
+        let is_bent = |bend: &Estimate| bend.p(0.0).is_some_and(|p| p < 0.05);
+        // Differences by rounding alone are no bend.
+        if let Some(bend) = bend.filter(|bend| bend.mean.abs() > 1e-9 && is_bent(bend)) {
+            let mean = of.show_difference(bend.mean);
+            let half_width = of.show_difference(bend.half_width);
+            doubts.push(format!(
+                "the line bends: its slope changes by {mean} ± {half_width} nats with each doubling"
+            ));
         }
         Some(Trend {
             run: run.to_owned(),
@@ -262,9 +277,25 @@ impl Measured<'_> {
             at,
             mean: end.mean,
             half_width: end.half_width,
+            detectable_bend: bend.map(|bend| bend.detectable()),
             doubts,
         })
     }
+}
+
+/// Returns the change of the slope for each unit of x of the parabola that fits the points best; `None` for fewer than
+/// three different x.
+fn bend(points: &[(f64, f64)]) -> Option<f64> {
+    // The part of x² that is not linear in x. Its weights give the coefficient of x².
+    let squares: Vec<(f64, f64)> = points.iter().map(|(x, _)| (*x, x * x)).collect();
+    let line = Line::through(&squares)?;
+    let rest = squares
+        .iter()
+        .map(|(x, y)| y - line.intercept - line.slope * x);
+    let rest: Vec<f64> = rest.collect();
+    let norm: f64 = rest.iter().map(|rest| rest * rest).sum();
+    let sum: f64 = rest.iter().zip(points).map(|(rest, (_, y))| rest * y).sum();
+    (points.len() > 2 && norm > 1e-9).then(|| 2.0 * sum / norm)
 }
 
 fn only_values(values: &[(Option<u64>, f64)]) -> Vec<f64> {

@@ -39,6 +39,8 @@ impl Effects {
             Column::number("tokens per parameter", ""),
             Column::number("baseline's loss", "nats"),
             Column::number("gain", "nats"),
+            Column::number("of the loss", "%"),
+            Column::number("× the FLOPs", ""),
         ];
         columns.extend(has_worth.then(|| Column::number("worth × the tokens", "")));
         let rows = self.gains.iter().map(|gain| {
@@ -50,25 +52,34 @@ impl Effects {
                 sig(gain.tokens / gain.parameters, 2).into(),
                 Observed::of(super::LOSS).show(gain.baseline_loss).into(),
                 interval(gain.mean, gain.half_width).into(),
+                sig(100.0 * gain.mean / gain.baseline_loss, 2).into(),
+                gain.flops
+                    .map_or("–".into(), |flops| format!("{flops:.2}"))
+                    .into(),
             ];
             let shown = |factor| Worth::shown(factor, self.most_tokens);
-            let worth = gain.worth.map(|Worth { factor, low, high }| {
-                format!("{} ({} to {})", shown(factor), shown(low), shown(high))
-            });
+            let worth = gain
+                .worth
+                .map(|Worth { factor, low, high }| match gain.seeds {
+                    1 => shown(factor),
+                    _ => format!("{} ({} to {})", shown(factor), shown(low), shown(high)),
+                });
             row.extend(has_worth.then(|| worth.unwrap_or("–".into()).into()));
             row
         });
         let mut note = format!(
             "A gain is the validation loss of {} minus that of the run, at the same size and with the same seed: the mean \
              over the seeds ± half the width of its 95 % confidence interval. Parameters are those of {0}, without \
-             embeddings.",
+             embeddings. × the FLOPs is the run's training FLOPs divided by those of {0}, for the same tokens.",
             self.baseline
         );
         if has_worth {
             note += &format!(
                 " Worth is the factor on the tokens with which {} has the loss of the run, with the 95 % interval. {0} was \
                  trained on up to {} times its tokens, each time with a whole schedule and the learning rate of 1 times \
-                 the tokens. Losses in between are interpolated in the logarithm of the tokens.",
+                 the tokens. Losses in between are interpolated linearly in the logarithm of the tokens. They fall faster \
+                 at first, so the factor is rather too large than too small. A gain that is worth less than the run's \
+                 FLOPs is none for the same FLOPs.",
                 self.baseline, self.most_tokens
             );
         }
@@ -87,9 +98,12 @@ impl Effects {
             .first()
             .map_or(String::new(), |trend| si(trend.at));
         let row = |trend: &super::effects::Trend| -> Vec<Cell> {
-            let doubts = match trend.doubts.is_empty() {
-                true => "nothing measured here speaks against it".to_owned(),
-                false => format!("not to be trusted: {}", trend.doubts.join("; ")),
+            let doubts = match (trend.doubts.is_empty(), trend.detectable_bend) {
+                (true, Some(bend)) => {
+                    let bend = Observed::of(GAIN).show_difference(bend);
+                    format!("no doubt found; a bend of {bend} for each doubling would have shown")
+                }
+                _ => format!("not to be trusted: {}", trend.doubts.join("; ")),
             };
             vec![
                 trend.run.as_str().into(),
@@ -103,7 +117,8 @@ impl Effects {
             note: format!(
                 "For each seed, a straight line is fitted to the gain over the logarithm of the size. The slope is in nats \
                  for each doubling of the size. Both ± are 95 % confidence intervals over the seeds. The interval of the \
-                 gain at {at} parameters holds only if the line stays straight, which no run here tests."
+                 gain at {at} parameters holds only if the line stays straight, which no run here tests. Bends are changes \
+                 of the slope, detected in 80 % of cases."
             ),
             columns: vec![
                 Column::text("run"),
@@ -127,34 +142,35 @@ impl Tuning {
         columns.extend(sizes.map(|size| Column::number(format!("best at {size}"), "")));
         let checked = &rule.checked;
         columns.extend([
-            Column::number("exponent", ""),
-            Column::number(format!("rule at {checked}"), ""),
             Column::number(format!("best at {checked}"), ""),
-            Column::number("cost of the rule", "nats"),
+            Column::number(format!("predicted at {checked}"), ""),
+            Column::number("cost", "nats"),
+            Column::number("exponent", ""),
         ]);
         let row = |fit: &RuleFit| -> Vec<Cell> {
             let mut cells: Vec<Cell> = vec![fit.run.as_str().into()];
             cells.extend(fit.fitted.iter().map(|best| Cell::from(sig(best.value, 3))));
-            let cost = fit.checked.cost(fit.at_checked);
-            let cost = cost.map_or("–".into(), |cost| {
+            let cost = fit.cost.map_or("–".into(), |cost| {
                 Observed::of(GAIN).show_difference(cost)
             });
             cells.extend([
-                Cell::from(sig(fit.exponent, 2)),
+                Cell::from(sig(fit.checked.value, 3)),
                 sig(fit.at_checked, 3).into(),
-                sig(fit.checked.value, 3).into(),
                 cost.into(),
+                sig(fit.exponent, 2).into(),
             ]);
             cells
         };
         let mut note = format!(
-            "The {name} of a run is a power of the size, fitted to the best values at {}. A best value is the minimum of a \
-             parabola over the logarithm, through the lowest mean loss of the sweep and its two neighbours. The cost is the \
-             loss by which the rule's value ends above the best one at {checked}, by that parabola.",
-            rule.fitted.join(" and ")
+            "A best value is the minimum of a parabola over the logarithm, through the lowest mean loss of the sweep and its \
+             two neighbours. A power of the size, fitted to the best values at {}, predicts the value at {checked}. The cost \
+             is the loss by which this value ends above the best one, by the parabola at {checked}; the tolerance is {} \
+             nats. The {name} of a run is a power with the given exponent, fitted to the best values at all of these sizes.",
+            rule.fitted.join(" and "),
+            rule.within
         );
-        let doubts = self.rule.iter().filter_map(RuleFit::doubt);
-        note.extend(doubts.map(|doubt| sentence(&doubt)));
+        let failures = self.rule.iter().filter_map(|fit| fit.failure.as_ref());
+        note.extend(failures.map(|failure| sentence(failure)));
         Some(Table {
             heading: format!("Rule of the {name}"),
             note,

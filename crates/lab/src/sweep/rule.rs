@@ -9,15 +9,25 @@ use crate::{Ladder, PlannedRun};
 /// A rule that gives the swept field a value at every size of a ladder. Each run is swept at a few sizes only. At each
 /// of them, a parabola over the logarithm of the field goes through the lowest mean loss and the losses on both sides;
 /// its minimum is the best value. For each run by itself, a power of the size is fitted to the best values at the sizes
-/// `fitted`. At all sizes, the run is then trained with the value of this power, rounded to three digits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// `fitted`, and compared with the best value at the size `checked`. Then a power is fitted to the best values at all of
+/// these sizes. At every size of the ladder, the run is trained with the value of this second power, rounded to three
+/// digits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// The names of the sizes to which the power is fitted: two or more.
+    /// The names of the sizes to which the first power is fitted: two or more.
     pub fitted: Vec<String>,
-    /// The name of a larger size, at which the sweep only checks the rule. The report compares the rule's value with
-    /// the best one there.
+    /// The name of a larger size, at which the first power is checked.
     pub checked: String,
+    /// The largest loss, in nats, that the value of the first power may cost at the checked size, by the parabola there.
+    /// If it costs more, or if the best value at one of the sizes has no neighbour on one side, the rule has failed for
+    /// this run. Claims about such a run, or about gains over it, are then undecided.
+    #[serde(default = "hundredth")]
+    pub within: f64,
+}
+
+fn hundredth() -> f64 {
+    0.01
 }
 
 impl Rule {
@@ -47,6 +57,10 @@ impl Rule {
             let problem = "needs two or more `fitted` sizes, from the smallest to the largest, and a `checked` size that is \
                            larger than all of them";
             return error("sweep.rule", problem);
+        }
+        if !(self.within.is_finite() && self.within >= 0.0) {
+            let problem = format!("is {}; it must be at least 0", self.within);
+            return error("sweep.rule.within", &problem);
         }
         if !sweep.tuned || sweep.halving.is_some() {
             let problem = "is given; it needs `tuned: true`, and no halving";

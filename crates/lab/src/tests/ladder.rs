@@ -328,17 +328,19 @@ fn a_trend_is_a_line_for_each_seed_and_says_when_not_to_trust_it() {
         "{found:?}"
     );
     assert!(found.doubts.is_empty(), "{found:?}");
-    assert!(
-        text.contains("nothing measured here speaks against it"),
-        "{text}"
-    );
+    assert!(text.contains("no doubt found; a bend of"), "{text}");
     // The gain is a parabola of the logarithm of the size, and the text is read too often.
     let (found, text) = trend(
         &|x, seed| 0.01 * (x - 11.0).powi(2) + 1e-4 * x * seed as f64,
         5.0,
     );
     let doubts = found.doubts.join("; ");
-    assert!(doubts.contains("is off the line by"), "{doubts}");
+    assert!(
+        doubts.contains(
+            "the line bends: its slope changes by 0.0200 ± 0.0000 nats with each doubling"
+        ),
+        "{doubts}"
+    );
     assert!(
         doubts.contains("a run reads the text 5.0 times"),
         "{doubts}"
@@ -361,32 +363,30 @@ fn a_ladder_trains_each_size_with_the_value_of_its_rule() {
     assert!(results.missing().is_empty(), "{:?}", results.missing());
     let fits = &results.tuning().unwrap().rule;
     assert_eq!(fits.len(), 2);
+    let of = |run: &str| {
+        let found = results.observations().iter().find(|found| found.run == run);
+        found.unwrap().get("learning rate").unwrap()
+    };
     for fit in fits {
-        let of = |run: &str| {
-            let found = results.observations().iter().find(|found| found.run == run);
-            found.unwrap().get("learning rate").unwrap()
-        };
-        let (small, middle) = (&fit.fitted[0], &fit.fitted[1]);
-        // Both fitted sizes are on the power law, so their values are the best ones, rounded.
         let near = |rate: f64, best: f64| {
             assert!((rate / best - 1.0).abs() < 0.01, "{rate} is not {best}")
         };
-        near(of(&format!("{}, small", fit.run)), small.value);
-        near(of(&format!("{}, middle", fit.run)), middle.value);
+        // The power through two sizes, at the third.
+        let (small, middle) = (&fit.fitted[0], &fit.fitted[1]);
+        let power = |from: f64, to: f64| (to / from).ln();
+        let exponent =
+            power(small.value, middle.value) / power(small.parameters, middle.parameters);
         let ratio = fit.checked.parameters / small.parameters;
-        near(
-            of(&format!("{}, large", fit.run)),
-            small.value * ratio.powf(fit.exponent),
-        );
+        near(fit.at_checked, small.value * ratio.powf(exponent));
+        // The power through all three has their mean, and its own exponent.
+        let rates = ["small", "middle", "large"].map(|size| of(&format!("{}, {size}", fit.run)));
+        let bests = [small.value, middle.value, fit.checked.value];
+        let mean = |values: [f64; 3]| (values.map(f64::ln).iter().sum::<f64>() / 3.0).exp();
+        near(mean(rates), mean(bests));
+        near(rates[2], rates[0] * ratio.powf(fit.exponent));
     }
-    let of_longer = results
-        .observations()
-        .iter()
-        .find(|found| found.run == "plain, large, 2 × the tokens");
-    assert_eq!(
-        of_longer.unwrap().get("learning rate"),
-        Some(fits[0].at_checked)
-    );
+    let of_longer = of("plain, large, 2 × the tokens");
+    assert_eq!(of_longer, of("plain, large"));
     // The tables of gains, of trends and of the rule.
     assert_eq!(results.ladder().len(), 3);
     results.write(directory.path()).unwrap();
@@ -404,6 +404,51 @@ fn a_ladder_trains_each_size_with_the_value_of_its_rule() {
     // A repetition trains nothing and has the same numbers.
     let again = run().unwrap();
     assert_eq!(again.observations(), results.observations());
+}
+
+#[test]
+fn a_claim_about_a_run_whose_rule_has_failed_is_undecided() {
+    let (experiment, planned, _) = observed(baseline);
+    let [gain, lower] = &experiment.claims[..] else {
+        panic!("{:?}", experiment.claims);
+    };
+    let is_about = |claim, run| experiment.is_about(claim, run, &planned);
+    // A gain is also about the baseline.
+    assert!(is_about(gain, "deep") && is_about(gain, "plain"));
+    assert!(is_about(lower, "deep") && is_about(lower, "plain"));
+    let other = Claim {
+        test: claims::Test::NotTested("why".into()),
+        ..gain.clone()
+    };
+    assert!(!is_about(&other, "plain"));
+    let mut found = Judgement {
+        claim: lower.clone(),
+        verdict: Verdict::Holds,
+        because: "so".into(),
+        margin: None,
+        p: Some(0.01),
+    };
+    found.doubt("the power is off");
+    assert_eq!(found.verdict, Verdict::Undecided);
+    assert_eq!(found.because, "so; undecided, because the power is off");
+}
+
+#[test]
+fn a_gain_needs_every_seed_of_the_baseline() {
+    let (experiment, planned, mut observations) =
+        observed(|rung, seed| baseline(rung, seed) - f64::from(u8::from(rung.run == "deep")));
+    let judge = |observations: &[Observation]| {
+        let found = experiment.verdicts(&planned, observations);
+        (found[0].verdict, found[0].because.clone())
+    };
+    assert_eq!(judge(&observations).0, Verdict::Holds);
+    let lost = observations
+        .iter_mut()
+        .find(|found| found.run == "deep, middle" && found.seed == Some(2));
+    lost.unwrap().quantities.remove("gain");
+    let (verdict, because) = judge(&observations);
+    assert_eq!(verdict, Verdict::NotTested);
+    assert_eq!(because, "gain of deep, middle was not measured with seed 2");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use residual_zoo_report::sig;
 use serde::Serialize;
 
 use super::{SweptRun, Tuning};
@@ -13,16 +14,21 @@ use crate::{Line, PlannedRun};
 pub struct RuleFit {
     /// The name of the run, without a size.
     pub run: String,
-    /// The exponent of the size.
-    pub exponent: f64,
     /// The best values at the fitted sizes.
     pub fitted: Vec<Best>,
     /// The best value at the checked size.
     pub checked: Best,
-    /// The value of the rule at the checked size.
+    /// The value at the checked size of the power that is fitted to the fitted sizes alone.
     pub at_checked: f64,
-    /// The value at each size, and on more tokens, by the name of the run with its size.
+    /// The loss, in nats, that this value costs by the parabola at the checked size; `None` if it is not between the
+    /// neighbours of the best point.
+    pub cost: Option<f64>,
+    /// The exponent of the power that is fitted to all of these sizes.
+    pub exponent: f64,
+    /// The value of this power at each size, and on more tokens, by the name of the run with its size.
     pub values: BTreeMap<String, f64>,
+    /// The reason why the rule has failed for this run; `None` if it has not.
+    pub failure: Option<String>,
 }
 
 /// The best value of a swept field at one size.
@@ -93,18 +99,25 @@ impl Best {
 }
 
 impl RuleFit {
-    /// Says why the rule cannot be trusted at sizes above the fitted ones; `None` if its value at the checked size is
-    /// between the neighbours of the best point there.
-    pub(crate) fn doubt(&self) -> Option<String> {
-        let Best { size, between, .. } = &self.checked;
-        match between {
+    /// Returns the reason why the rule has failed for the run, if it has.
+    fn failure(&self, within: f64) -> Option<String> {
+        let run = &self.run;
+        let mut bests = self.fitted.iter().chain([&self.checked]);
+        if let Some(best) = bests.find(|best| best.between.is_none()) {
+            let size = &best.size;
+            return Some(format!(
+                "the best value of {run} at {size} has no neighbour on one side"
+            ));
+        }
+        let (size, value) = (&self.checked.size, self.at_checked);
+        let best = sig(self.checked.value, 3);
+        match self.cost {
             None => Some(format!(
-                "the best value of {} at {size} is at an end of its range",
-                self.run
+                "the power of {run} is {value} at {size}, far from the best value, {best}"
             )),
-            Some((low, high)) if !(low..=high).contains(&&self.at_checked) => Some(format!(
-                "the rule gives {} {} at {size}, where the best value is between {low} and {high}",
-                self.run, self.at_checked
+            Some(cost) if cost > within => Some(format!(
+                "the power of {run} is {value} at {size}, which costs {cost:.4} nats more than the best value, {best}; \
+                 tolerance {within}"
             )),
             Some(_) => None,
         }
@@ -156,23 +169,32 @@ impl Tuning {
             .map(best)
             .collect::<Result<Vec<Best>, String>>()?;
         let checked = best(&rule.checked)?;
-        let points: Vec<_> = fitted
-            .iter()
-            .map(|best| (best.parameters, best.value))
-            .collect();
-        let power = Line::power_law(&points).ok_or("the rule has no power law")?;
-        let at = |parameters: f64| rounded((power.intercept + power.slope * parameters.ln()).exp());
+        let power = |bests: &[&Best]| {
+            let points = bests.iter().map(|best| (best.parameters, best.value));
+            let power = Line::power_law(&points.collect::<Vec<_>>());
+            power.ok_or("the rule has no power law")
+        };
+        let at = |power: Line, parameters: f64| {
+            rounded((power.intercept + power.slope * parameters.ln()).exp())
+        };
+        let of_fitted: Vec<&Best> = fitted.iter().collect();
+        let at_checked = at(power(&of_fitted)?, checked.parameters);
+        let whole = power(&[&of_fitted[..], &[&checked]].concat())?;
         let values = own
             .iter()
-            .map(|(planned, rung)| (planned.name.clone(), at(rung.parameters)));
-        Ok(RuleFit {
+            .map(|(planned, rung)| (planned.name.clone(), at(whole, rung.parameters)));
+        let mut fit = RuleFit {
             run: run.to_owned(),
-            exponent: power.slope,
-            at_checked: at(checked.parameters),
+            at_checked,
+            cost: checked.cost(at_checked),
+            exponent: whole.slope,
+            values: values.collect(),
             fitted,
             checked,
-            values: values.collect(),
-        })
+            failure: None,
+        };
+        fit.failure = fit.failure(rule.within);
+        Ok(fit)
     }
 }
 
@@ -241,24 +263,36 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_doubted_where_its_value_is_not_near_the_best_one() {
-        let checked = |points: &[(f64, Option<f64>)], at_checked: f64| RuleFit {
-            run: "plain".into(),
-            exponent: -0.5,
-            fitted: Vec::new(),
-            checked: best(points),
-            at_checked,
-            values: BTreeMap::new(),
+    fn a_rule_fails_where_its_value_costs_too_much_or_a_best_value_has_no_neighbours() {
+        let failure = |points: &[(f64, Option<f64>)], at_checked: f64| {
+            let checked = best(points);
+            let fit = RuleFit {
+                run: "plain".into(),
+                exponent: -0.5,
+                fitted: Vec::new(),
+                at_checked,
+                cost: checked.cost(at_checked),
+                checked,
+                values: BTreeMap::new(),
+                failure: None,
+            };
+            fit.failure(0.01)
         };
+        // A factor of 2 costs 0.1 nats, so a factor of 2^0.3 costs 0.009 and one of 2^0.4 costs 0.016.
         let points = [(0.001, Some(2.1)), (0.002, Some(2.0)), (0.004, Some(2.1))];
-        assert_eq!(checked(&points, 0.0035).doubt(), None);
+        assert_eq!(failure(&points, 0.002 * 2f64.powf(0.3)), None);
         assert_eq!(
-            checked(&points, 0.0045).doubt().unwrap(),
-            "the rule gives plain 0.0045 at small, where the best value is between 0.001 and 0.004"
+            failure(&points, 0.002_639).unwrap(),
+            "the power of plain is 0.002639 at small, which costs 0.0160 nats more than the best value, 0.00200; \
+             tolerance 0.01"
         );
         assert_eq!(
-            checked(&points[1..], 0.002).doubt().unwrap(),
-            "the best value of plain at small is at an end of its range"
+            failure(&points, 0.0045).unwrap(),
+            "the power of plain is 0.0045 at small, far from the best value, 0.00200"
+        );
+        assert_eq!(
+            failure(&points[1..], 0.002).unwrap(),
+            "the best value of plain at small has no neighbour on one side"
         );
     }
 }
