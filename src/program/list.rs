@@ -130,27 +130,18 @@ fn groups() -> Result<Vec<Group>, Error> {
     ])
 }
 
-/// Prints the names on one screen. For run files, prints only the directories and the number of files in each.
+/// Prints the names on one screen. For run files, prints only the directories.
 fn overview(groups: &[Group]) -> anyhow::Result<()> {
     for group in groups {
-        let mut names: Vec<(String, usize)> = Vec::new();
-        for [name, _] in &group.rows {
-            let name = match name.split_once('/') {
+        let names = group
+            .rows
+            .iter()
+            .map(|[name, _]| match name.split_once('/') {
                 Some((folder, _)) => format!("{folder}/"),
                 None => name.clone(),
-            };
-            match names.last_mut().filter(|(last, _)| *last == name) {
-                Some((_, count)) => *count += 1,
-                None => names.push((name, 1)),
-            }
-        }
-        let shown = names
-            .into_iter()
-            .map(|(name, count)| match name.ends_with('/') {
-                true => format!("{name} ({count})"),
-                false => name,
             });
-        let shown: Vec<String> = shown.collect();
+        let mut shown: Vec<String> = names.collect();
+        shown.dedup();
         let text = format!(
             "{} ({}): {}",
             group.word,

@@ -17,7 +17,7 @@ use residual_zoo_train::Interrupter;
 
 use residual_zoo_lab::{
     ChartSpec, Error, Experiment, FinishedFile, INDEX, Missing, Observation, Options, Origin,
-    REPORT, Results, Verdict, check_pages, only, origin, unequal_budgets, write_index,
+    REPORT, Results, Verdict, check_pages, origin, unequal_budgets, write_index,
 };
 
 use crate::sweep::{explain_spread, note, refuse_swept, show};
@@ -198,7 +198,7 @@ impl ExperimentArgs {
         let scale = scale.unwrap_or_default();
         refuse_swept(experiment.sweep.as_ref(), &self.set)?;
         let all = experiment.plan(&self.set)?;
-        let planned = only(&self.only, &all)?;
+        let planned = experiment.only(&self.only, &all)?;
         self.check_effect(&experiment, &planned)?;
         let (kind, gpu) = self.backend.device()?;
         kind.check_compiled()?;
@@ -425,10 +425,16 @@ impl ExperimentArgs {
         let table = fitted(&results.table());
         print(&format!("\n{table}"))?;
         explain_spread(&table, !results.claims().is_empty())?;
-        for table in results.ladder() {
-            print(&format!("\n{}", fitted(&table)))?;
+        let ladder = results.ladder();
+        for table in &ladder {
+            print(&format!("\n{}", fitted(table)))?;
         }
-        if let Some(tuning) = results.tuning() {
+        if !ladder.is_empty() {
+            let note = "± of gains and slopes is half the width of the 95 % confidence interval. A size is the number of \
+                        parameters of the baseline, without embeddings. The report explains all columns.";
+            print(&wrapped(note, "  "))?;
+        }
+        if let Some(tuning) = results.tuning().filter(|tuning| tuning.rule.is_empty()) {
             print("")?;
             show(tuning)?;
         }

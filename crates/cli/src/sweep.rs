@@ -193,7 +193,9 @@ impl SweepArgs {
                            file with a sweep";
             return Err(ConfigError::new("--over", problem).into());
         }
-        (sweep.tuned, sweep.rule) = (false, None);
+        // The file's rule says which sizes of a ladder are swept. It fits only the field of the file.
+        sweep.rule = sweep.rule.filter(|_| self.over.is_empty());
+        sweep.tuned = sweep.rule.is_some();
         if !self.over.is_empty() {
             sweep.over = self.over.clone();
         }

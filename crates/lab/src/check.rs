@@ -8,7 +8,7 @@ use residual_zoo_runs::did_you_mean;
 
 use crate::curves::CURVES;
 use crate::experiment::MOST_SEEDS;
-use crate::quantity::{GAIN, QUANTITIES, is_curve};
+use crate::quantity::{GAIN, QUANTITIES, SIZE, is_curve};
 use crate::sweep::OVER;
 use crate::{
     After, Axis, ChartSpec, Claim, Error, Experiment, Measure, PlannedRun, TaskSpec, describe,
@@ -30,7 +30,7 @@ impl<C: ModelConfig> Experiment<C> {
             check::size("count", count)?;
         }
         if let Some(ladder) = &self.ladder {
-            ladder.check(self, &planned)?;
+            ladder.check(self)?;
         }
         self.check_sweep(&planned)?;
         if self.measure.is_some() && self.count.is_none() {
@@ -399,7 +399,7 @@ impl<'a> Names<'a> {
             let problem = format!(
                 "\"{}\" refers to `{name}`, which is unknown{}; {}",
                 claim.says,
-                did_you_mean(name, QUANTITIES.iter()),
+                did_you_mean(name, QUANTITIES.iter().chain(&[SIZE, GAIN])),
                 known()
             );
             return error("claims", problem);
@@ -444,7 +444,7 @@ pub(crate) fn not_empty(field: &str, count: usize) -> Result<(), ConfigError> {
 /// Lists the known quantities, for an error.
 fn known() -> String {
     format!(
-        "there are {}, and the values of runs",
+        "there are {}, the values of runs and, on a ladder, {SIZE} and {GAIN}",
         QUANTITIES.join(", ")
     )
 }

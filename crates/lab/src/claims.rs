@@ -439,12 +439,13 @@ impl Judgement {
         self.verdict = Verdict::NotTested;
     }
 
-    /// Adds the reason why the learning rates of the claim's runs cannot be trusted. A decided claim becomes undecided.
-    pub(crate) fn doubt(&mut self, why: &str) {
+    /// Says that the sweep's rule has failed for these runs of the claim. A decided claim becomes undecided.
+    pub(crate) fn doubt(&mut self, runs: &[&str]) {
         if self.claim.test.is_counted() || self.verdict == Verdict::NotTested {
             return;
         }
-        self.because += &format!("; undecided, because {why}");
+        let runs = runs.join(" and ");
+        self.because += &format!("; undecided, because the rule of the sweep failed for {runs}");
         self.verdict = Verdict::Undecided;
     }
 

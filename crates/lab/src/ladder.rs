@@ -84,7 +84,8 @@ impl Ladder {
     ///
     /// # Errors
     ///
-    /// Returns an error if the ladder lacks a baseline or has too many sizes, or if a field cannot be set.
+    /// Returns an error if the ladder lacks a baseline or has too many sizes, if the sizes do not grow, or if a field
+    /// cannot be set.
     pub(crate) fn plan<C: ModelConfig>(
         &self,
         runs: &[PlannedRun<C>],
@@ -112,6 +113,16 @@ impl Ladder {
             .iter()
             .map(|size| parameters(&at(baseline, size)?));
         let parameters = parameters.collect::<Result<Vec<f64>, Error>>()?;
+        if let Some(i) = (1..parameters.len()).find(|i| parameters[i - 1] >= parameters[*i]) {
+            let problem = format!(
+                "has `{}` with {} parameters of the baseline before `{}` with {}; give sizes that grow",
+                self.sizes[i - 1].name,
+                parameters[i - 1],
+                self.sizes[i].name,
+                parameters[i]
+            );
+            return Err(ConfigError::new("ladder.sizes", problem).into());
+        }
         let mut planned = Vec::new();
         for run in runs {
             for (size, parameters) in self.sizes.iter().zip(&parameters) {
@@ -137,7 +148,7 @@ impl Ladder {
         Ok(planned)
     }
 
-    /// Checks the ladder of `experiment`. `planned` holds its runs.
+    /// Checks the ladder of `experiment`.
     ///
     /// # Errors
     ///
@@ -145,7 +156,6 @@ impl Ladder {
     pub(crate) fn check<C: ModelConfig>(
         &self,
         experiment: &Experiment<C>,
-        planned: &[PlannedRun<C>],
     ) -> Result<(), ConfigError> {
         let error = |field: &str, problem: String| Err(ConfigError::new(field, problem));
         if experiment.count.is_some() {
@@ -211,25 +221,6 @@ impl Ladder {
                 return error(&field, format!("sets `{set}`, which the sweep varies"));
             }
         }
-        let of_size = |size: &Size| {
-            let rungs = planned.iter().filter_map(|run| run.rung.as_ref());
-            let mut rungs = rungs.filter(|rung| rung.size == size.name);
-            rungs.next().map_or(0.0, |rung| rung.parameters)
-        };
-        if let Some(pair) = self
-            .sizes
-            .windows(2)
-            .find(|pair| of_size(&pair[0]) >= of_size(&pair[1]))
-        {
-            let problem = format!(
-                "has `{}` with {} parameters before `{}` with {}; list the sizes from the smallest to the largest",
-                pair[0].name,
-                of_size(&pair[0]),
-                pair[1].name,
-                of_size(&pair[1])
-            );
-            return error("ladder.sizes", problem);
-        }
         let rises = |pair: &[f64]| pair[0] < pair[1];
         let factors: Vec<f64> = [1.0]
             .into_iter()
@@ -238,6 +229,16 @@ impl Ladder {
         if !factors.windows(2).all(rises) || factors.iter().any(|factor| *factor > 1000.0) {
             let problem = "must rise, from a factor above 1 to one of at most 1000";
             return error("ladder.more_tokens", problem.into());
+        }
+        for claim in &experiment.claims {
+            let (lines, (_, quantities)) = (claim.test.lines(), claim.test.names());
+            if quantities.contains(&GAIN) && lines.contains(&&*self.baseline) {
+                let problem = format!(
+                    "\"{}\" is about the gain of `{}`, which is the baseline",
+                    claim.says, self.baseline
+                );
+                return error("claims", problem);
+            }
         }
         if !(1.0..=1e6).contains(&self.extrapolate) {
             let problem = format!("is {}; it must be between 1 and 1000000", self.extrapolate);

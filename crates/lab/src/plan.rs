@@ -165,6 +165,32 @@ impl Vary {
     }
 }
 
+impl<C: ModelConfig> Experiment<C> {
+    /// Selects the runs that `asked` names, the runs from whose weights these runs start, and the runs at the sizes that
+    /// the sweep's rule needs for them.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`only`].
+    pub fn only(
+        &self,
+        asked: &[String],
+        planned: &[PlannedRun<C>],
+    ) -> Result<Vec<PlannedRun<C>>, ConfigError> {
+        let kept = only(asked, planned)?;
+        let rule = self.sweep.as_ref().and_then(|sweep| sweep.rule.as_ref());
+        let is_needed = |run: &PlannedRun<C>| {
+            let base = |run: &PlannedRun<C>| run.rung.as_ref().map(|rung| rung.run.clone());
+            let of_kept = kept.iter().any(|kept| base(kept) == base(run));
+            of_kept && rule.is_some_and(|rule| rule.sweeps(run))
+        };
+        let is_kept = |run: &PlannedRun<C>| kept.iter().any(|kept| kept.name == run.name);
+        let all = planned.iter();
+        let needed = all.filter(|run| is_kept(run) || is_needed(run));
+        Ok(needed.cloned().collect())
+    }
+}
+
 /// Selects the runs that `asked` names, and the runs from whose weights these runs start. A text that is not the full
 /// name of a run selects all runs whose names contain it. Selects all runs if `asked` is empty.
 ///

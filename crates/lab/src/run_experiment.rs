@@ -14,8 +14,8 @@ use crate::finished::Goal;
 use crate::measure::Setting;
 use crate::train_runs::train_runs;
 use crate::{
-    After, Claim, DataFacts, Error, Experiment, ExperimentFile, Observation, Options, Origin,
-    Outcome, PlannedRun, Pool, Results, Sweep, origin, tasks,
+    After, DataFacts, Error, Experiment, ExperimentFile, Observation, Options, Origin, Outcome,
+    PlannedRun, Pool, Results, Sweep, origin, tasks,
 };
 
 /// Runs the experiment in the RON text, at its first scale if it has scales. Errors name the text by `path`. If `seeds`
@@ -110,11 +110,14 @@ impl<C: ModelConfig> Experiment<C> {
         outcome.leave_out(all, planned);
         let mut claims = self.verdicts(all, &outcome.observations);
         let fits = outcome.tuning.iter().flat_map(|tuning| &tuning.rule);
-        for fit in fits {
-            if let Some(failure) = &fit.failure {
-                let is_about = |claim: &Claim| self.is_about(claim, &fit.run, all);
-                let about = claims.iter_mut().filter(|found| is_about(&found.claim));
-                about.for_each(|found| found.doubt(failure));
+        let failed = fits.filter(|fit| fit.failure.is_some());
+        let failed: Vec<&str> = failed.map(|fit| &*fit.run).collect();
+        for found in &mut claims {
+            let of_claim = failed.iter().copied();
+            let of_claim = of_claim.filter(|run| self.is_about(&found.claim, run, all));
+            let of_claim: Vec<&str> = of_claim.collect();
+            if !of_claim.is_empty() {
+                found.doubt(&of_claim);
             }
         }
         Results::new(self, all, outcome, claims, origin)
@@ -210,8 +213,8 @@ impl<C: ModelConfig> Experiment<C> {
             .as_ref()
             .is_some_and(|sweep| sweep.rule.is_some());
         if claimed && has_rule {
-            let problem = "deletes runs before the sweep, which gives their values by a rule; leave `--jobs` out, or choose \
-                           a new directory with `--runs`";
+            let problem = "cannot be given with `--jobs` here: runs are deleted before the sweep, and only the sweep gives \
+                           their values, by a rule; leave `--jobs` out, or choose a new directory with `--runs`";
             return Err(ConfigError::new("--force", problem).into());
         }
         let tasks = tasks::read(self.tasks.iter())?;

@@ -72,9 +72,9 @@ impl Tuning {
         if let Some(widened) = self.sweep.widened() {
             note += &format!("In the sweep, {widened}. ");
         }
-        if self.sweep.rule.is_some() {
+        if !self.rule.is_empty() {
             note += "Each run was then trained with the value that the rule gives it. ";
-        } else if self.sweep.tuned {
+        } else if self.sweep.tuned && self.sweep.rule.is_none() {
             note += "Each run was then trained at its best point for the seeds of the experiment. ";
         }
         for edge in self.edges() {

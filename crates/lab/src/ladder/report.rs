@@ -31,31 +31,20 @@ impl Effects {
 
     fn gains_table(&self) -> Table {
         let has_worth = self.gains.iter().any(|gain| gain.worth.is_some());
-        let mut columns = vec![
-            Column::text("run"),
-            Column::text("size"),
-            Column::number("parameters", ""),
-            Column::number("tokens", ""),
-            Column::number("tokens per parameter", ""),
-            Column::number("baseline's loss", "nats"),
-            Column::number("gain", "nats"),
-            Column::number("of the loss", "%"),
-            Column::number("× the FLOPs", ""),
-        ];
+        let mut columns = vec![Column::text("run"), Column::number("gain", "nats")];
         columns.extend(has_worth.then(|| Column::number("worth × the tokens", "")));
+        columns.extend([
+            Column::number("× the FLOPs", ""),
+            Column::number("of the loss", "%"),
+            Column::number("baseline's loss", "nats"),
+            Column::number("size", ""),
+            Column::number("tokens", ""),
+            Column::number("tokens / size", ""),
+        ]);
         let rows = self.gains.iter().map(|gain| {
             let mut row: Vec<Cell> = vec![
-                gain.run.as_str().into(),
-                gain.size.as_str().into(),
-                si(gain.parameters).into(),
-                si(gain.tokens).into(),
-                sig(gain.tokens / gain.parameters, 2).into(),
-                Observed::of(super::LOSS).show(gain.baseline_loss).into(),
+                format!("{}, {}", gain.run, gain.size).into(),
                 interval(gain.mean, gain.half_width).into(),
-                sig(100.0 * gain.mean / gain.baseline_loss, 2).into(),
-                gain.flops
-                    .map_or("–".into(), |flops| format!("{flops:.2}"))
-                    .into(),
             ];
             let shown = |factor| Worth::shown(factor, self.most_tokens);
             let worth = gain
@@ -65,12 +54,21 @@ impl Effects {
                     _ => format!("{} ({} to {})", shown(factor), shown(low), shown(high)),
                 });
             row.extend(has_worth.then(|| worth.unwrap_or("–".into()).into()));
+            let flops = gain.flops.map_or("–".into(), |flops| format!("{flops:.2}"));
+            row.extend([
+                Cell::from(flops),
+                sig(100.0 * gain.mean / gain.baseline_loss, 2).into(),
+                Observed::of(super::LOSS).show(gain.baseline_loss).into(),
+                si(gain.parameters).into(),
+                si(gain.tokens).into(),
+                sig(gain.tokens / gain.parameters, 2).into(),
+            ]);
             row
         });
         let mut note = format!(
             "A gain is the validation loss of {} minus that of the run, at the same size and with the same seed: the mean \
-             over the seeds ± half the width of its 95 % confidence interval. Parameters are those of {0}, without \
-             embeddings. × the FLOPs is the run's training FLOPs divided by those of {0}, for the same tokens.",
+             over the seeds ± half the width of its 95 % confidence interval. The size is the number of parameters of {0}, \
+             without embeddings. × the FLOPs is the run's training FLOPs divided by those of {0}, for the same tokens.",
             self.baseline
         );
         if has_worth {
@@ -117,13 +115,13 @@ impl Effects {
             note: format!(
                 "For each seed, a straight line is fitted to the gain over the logarithm of the size. The slope is in nats \
                  for each doubling of the size. Both ± are 95 % confidence intervals over the seeds. The interval of the \
-                 gain at {at} parameters holds only if the line stays straight, which no run here tests. Bends are changes \
+                 gain at a size of {at} holds only if the line stays straight, which no run here tests. Bends are changes \
                  of the slope, detected in 80 % of cases."
             ),
             columns: vec![
                 Column::text("run"),
-                Column::number("slope", "nats"),
-                Column::number(format!("gain at {at}"), "nats"),
+                Column::number("slope per doubling", "nats"),
+                Column::number(format!("gain at a size of {at}"), "nats"),
                 Column::text("extrapolation"),
             ],
             rows: self.trends.iter().map(row).collect(),
@@ -145,8 +143,17 @@ impl Tuning {
             Column::number(format!("best at {checked}"), ""),
             Column::number(format!("predicted at {checked}"), ""),
             Column::number("cost", "nats"),
-            Column::number("exponent", ""),
+            Column::number("exponent used", ""),
         ]);
+        let used = self.rule.iter().flat_map(|fit| &fit.sizes);
+        let mut sizes: Vec<&str> = Vec::new();
+        for (size, _) in used {
+            if !sizes.contains(&&**size) {
+                sizes.push(size);
+            }
+        }
+        let used = sizes.iter();
+        columns.extend(used.map(|size| Column::number(format!("used at {size}"), "")));
         let row = |fit: &RuleFit| -> Vec<Cell> {
             let mut cells: Vec<Cell> = vec![fit.run.as_str().into()];
             cells.extend(fit.fitted.iter().map(|best| Cell::from(sig(best.value, 3))));
@@ -159,6 +166,10 @@ impl Tuning {
                 cost.into(),
                 sig(fit.exponent, 2).into(),
             ]);
+            cells.extend(sizes.iter().map(|size| {
+                let own = fit.sizes.iter().find(|(own, _)| own == size);
+                Cell::from(own.map_or("–".into(), |(_, value)| value.to_string()))
+            }));
             cells
         };
         let mut note = format!(

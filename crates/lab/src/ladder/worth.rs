@@ -86,8 +86,8 @@ impl Fall {
         }
     }
 
-    /// Finds the factor at which the difference is 0, and the interval of factors at which the difference is not
-    /// significant. Returns `None` if the model has a loss that is not finite, or not one for each seed.
+    /// Finds the factor at which the difference is first 0, and the interval from the first to the last factor at which
+    /// the difference is not significant. Returns `None` if the model has a loss that is not finite, or not one for each seed.
     pub fn worth(&self, model: &Losses) -> Option<Worth> {
         const STEPS: usize = 4000;
         let most = self.most();
@@ -105,10 +105,19 @@ impl Fall {
                 None => f64::INFINITY,
             }
         };
+        // The difference can be insignificant for several ranges of factors. The interval covers all of them.
+        let last = differences
+            .iter()
+            .rposition(|(mean, half_width)| mean - half_width < 0.0);
+        let high = match last {
+            None => 0.0,
+            Some(last) if last == STEPS => f64::INFINITY,
+            Some(last) => factors[last + 1],
+        };
         Some(Worth {
             factor: crosses(&|(mean, _)| *mean),
             low: crosses(&|(mean, half_width)| mean + half_width),
-            high: crosses(&|(mean, half_width)| mean - half_width),
+            high,
         })
     }
 }
@@ -168,6 +177,16 @@ mod tests {
         assert_eq!(Worth::shown(more.factor, exact.most()), "more than 4");
         assert_eq!(Worth::shown(0.0, 4.0), "less than 1");
         assert_eq!(Worth::shown(1.234, 4.0), "1.23");
+    }
+
+    #[test]
+    fn the_interval_covers_every_factor_at_which_the_difference_is_not_significant() {
+        // The loss of the baseline falls to 0.9 and rises again to the loss of the model.
+        let back = fall([0.9, 1.1], [0.95, 1.15]);
+        let worth = back.worth(&Losses::OtherSeeds(-0.05, 0.02)).unwrap();
+        near(worth.factor, 2f64.sqrt());
+        near(worth.low, 1.2311);
+        assert_eq!(worth.high, f64::INFINITY);
     }
 
     #[test]

@@ -67,6 +67,12 @@ impl Rule {
             return error("sweep.rule", problem);
         }
         match &sweep.over[..] {
+            [swept] if matches!(&swept.values, Values::Log(range) if range.count < 3 && sweep.widen == 0) => {
+                error(
+                    OVER,
+                    "has two values, but a rule needs a best value between two others; give three or more, or `widen`",
+                )
+            }
             [swept] if matches!(swept.values, Values::Log(_)) => Ok(()),
             _ => error(
                 OVER,

@@ -238,7 +238,7 @@ fn observed(
         for seed in [1, 2, 3] {
             let mut quantities = run.values.clone();
             quantities.insert("valid_loss".into(), loss(run.rung.as_ref().unwrap(), seed));
-            quantities.insert("tokens".into(), 1000.0);
+            quantities.insert("tokens".into(), 1000.0 * run.rung.as_ref().unwrap().tokens);
             observations.push(Observation {
                 run: run.name.clone(),
                 line: run.line.clone(),
@@ -428,9 +428,12 @@ fn a_claim_about_a_run_whose_rule_has_failed_is_undecided() {
         margin: None,
         p: Some(0.01),
     };
-    found.doubt("the power is off");
+    found.doubt(&["deep", "plain"]);
     assert_eq!(found.verdict, Verdict::Undecided);
-    assert_eq!(found.because, "so; undecided, because the power is off");
+    assert_eq!(
+        found.because,
+        "so; undecided, because the rule of the sweep failed for deep and plain"
+    );
 }
 
 #[test]
@@ -474,5 +477,8 @@ fn a_rule_without_its_sizes_gives_no_values() {
         .forget(&all, true, &options)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("deletes runs before the sweep"), "{error}");
+    assert!(
+        error.contains("cannot be given with `--jobs` here"),
+        "{error}"
+    );
 }

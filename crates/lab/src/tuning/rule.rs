@@ -27,6 +27,8 @@ pub struct RuleFit {
     pub exponent: f64,
     /// The value of this power at each size, and on more tokens, by the name of the run with its size.
     pub values: BTreeMap<String, f64>,
+    /// The value of this power at each size, by the name of the size.
+    pub sizes: Vec<(String, f64)>,
     /// The reason why the rule has failed for this run; `None` if it has not.
     pub failure: Option<String>,
 }
@@ -113,10 +115,10 @@ impl RuleFit {
         let best = sig(self.checked.value, 3);
         match self.cost {
             None => Some(format!(
-                "the power of {run} is {value} at {size}, far from the best value, {best}"
+                "for {run} at {size}, the rule predicts {value}, far from the best value, {best}"
             )),
             Some(cost) if cost > within => Some(format!(
-                "the power of {run} is {value} at {size}, which costs {cost:.4} nats more than the best value, {best}; \
+                "for {run} at {size}, the rule predicts {value}, which costs {cost:.4} nats more than the best value, {best}; \
                  tolerance {within}"
             )),
             Some(_) => None,
@@ -183,7 +185,10 @@ impl Tuning {
         let values = own
             .iter()
             .map(|(planned, rung)| (planned.name.clone(), at(whole, rung.parameters)));
+        let at_size = own.iter().filter(|(_, rung)| rung.tokens == 1.0);
+        let sizes = at_size.map(|(_, rung)| (rung.size.clone(), at(whole, rung.parameters)));
         let mut fit = RuleFit {
+            sizes: sizes.collect(),
             run: run.to_owned(),
             at_checked,
             cost: checked.cost(at_checked),
@@ -274,6 +279,7 @@ mod tests {
                 cost: checked.cost(at_checked),
                 checked,
                 values: BTreeMap::new(),
+                sizes: Vec::new(),
                 failure: None,
             };
             fit.failure(0.01)
@@ -283,12 +289,12 @@ mod tests {
         assert_eq!(failure(&points, 0.002 * 2f64.powf(0.3)), None);
         assert_eq!(
             failure(&points, 0.002_639).unwrap(),
-            "the power of plain is 0.002639 at small, which costs 0.0160 nats more than the best value, 0.00200; \
+            "for plain at small, the rule predicts 0.002639, which costs 0.0160 nats more than the best value, 0.00200; \
              tolerance 0.01"
         );
         assert_eq!(
             failure(&points, 0.0045).unwrap(),
-            "the power of plain is 0.0045 at small, far from the best value, 0.00200"
+            "for plain at small, the rule predicts 0.0045, far from the best value, 0.00200"
         );
         assert_eq!(
             failure(&points[1..], 0.002).unwrap(),
