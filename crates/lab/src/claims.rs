@@ -227,8 +227,9 @@ pub struct Sooner {
     /// The name of the other run.
     pub than: String,
     /// The validation loss to reach; `None` for the final loss of `than`. With a loss, the tested value is the mean over
-    /// the seeds of the share of `axis` that `run` saves until it first reaches this loss. Choose the loss beforehand,
-    /// so that both runs reach it with every seed.
+    /// the seeds of the share of `axis` that `run` saves until it first reaches this loss, interpolated between
+    /// validations. Choose the loss beforehand, so that both runs reach it with every seed. If one of them does not, the
+    /// seeds are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
 }

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::OPTION;
 use crate::quantity::{GAIN, SIZE};
+use crate::sweep::OVER;
 use crate::{Error, Experiment, Observation, PlannedRun};
 
 pub(crate) use effects::Effects;
@@ -123,10 +124,18 @@ impl Ladder {
             );
             return Err(ConfigError::new("ladder.sizes", problem).into());
         }
+        let data = |run: &PlannedRun<C>| run.config.as_ref().map(|config| config.data.clone());
         let mut planned = Vec::new();
         for run in runs {
             for (size, parameters) in self.sizes.iter().zip(&parameters) {
                 let mut at_size = at(run, size)?;
+                if data(&at_size) != data(&at(baseline, size)?) {
+                    let problem = format!(
+                        "`{}` has other data than the baseline at `{}`, so their losses cannot be compared",
+                        run.name, size.name
+                    );
+                    return Err(ConfigError::new("ladder", problem).into());
+                }
                 at_size.name = format!("{}, {}", run.name, size.name);
                 at_size.line = run.name.clone();
                 at_size.values.insert(SIZE.into(), *parameters);
@@ -141,6 +150,15 @@ impl Ladder {
                     .iter()
                     .filter(|_| run.name == baseline.name);
                 let more: Vec<_> = more.map(|factor| longer(&at_size, *factor)).collect();
+                let steps = |run: &PlannedRun<C>| run.config.as_ref().map(|it| it.train.steps);
+                let all: Vec<_> = [&at_size].into_iter().chain(&more).map(steps).collect();
+                if all.windows(2).any(|pair| pair[0] >= pair[1]) {
+                    let problem = format!(
+                        "must give more steps with each factor, but does not at `{}`; give rising factors above 1, further apart",
+                        size.name
+                    );
+                    return Err(ConfigError::new("ladder.more_tokens", problem).into());
+                }
                 planned.push(at_size);
                 planned.extend(more);
             }
@@ -230,6 +248,21 @@ impl Ladder {
             let problem = "must rise, from a factor above 1 to one of at most 1000";
             return error("ladder.more_tokens", problem.into());
         }
+        for factor in &self.more_tokens {
+            let line = longer_name(&self.baseline, *factor);
+            if experiment.runs.iter().any(|spec| spec.name == line) {
+                let problem =
+                    format!("`{line}` is the name of the baseline on more tokens; rename the run");
+                return error("runs", problem);
+            }
+        }
+        const LENGTHS: [&str; 3] = ["train.steps", "train.tokens", "train.warmup"];
+        let swept = experiment.sweep.as_ref();
+        let is_swept = |field: &&&str| swept.is_some_and(|sweep| sweep.varies(field));
+        if let Some(field) = LENGTHS.iter().find(is_swept) {
+            let problem = format!("varies `{field}`, which the sizes of a ladder set");
+            return error(OVER, problem);
+        }
         for claim in &experiment.claims {
             let (lines, (_, quantities)) = (claim.test.lines(), claim.test.names());
             if quantities.contains(&GAIN) && lines.contains(&&*self.baseline) {
@@ -281,12 +314,16 @@ fn parameters<C: ModelConfig>(run: &PlannedRun<C>) -> Result<f64, Error> {
     Ok(config.model.cost(config.vocabulary(1)).params.other as f64)
 }
 
+/// Returns the name of a run or a line on `factor` times its tokens.
+fn longer_name(name: &str, factor: f64) -> String {
+    format!("{name}, {factor} × the tokens")
+}
+
 /// Returns the run on `factor` times its tokens, with a warm-up in proportion.
 fn longer<C: ModelConfig>(run: &PlannedRun<C>, factor: f64) -> PlannedRun<C> {
     let mut longer = run.clone();
-    let factor_of = format!("{factor} × the tokens");
-    longer.name = format!("{}, {factor_of}", run.name);
-    longer.line = format!("{}, {factor_of}", run.line);
+    longer.name = longer_name(&run.name, factor);
+    longer.line = longer_name(&run.line, factor);
     longer.config = longer.config.map(|mut config| {
         let times = |count: usize| (count as f64 * factor).round() as usize;
         config.train.steps = times(config.train.steps);

@@ -88,7 +88,13 @@ impl Results {
         let passes = outcome.data.iter().filter_map(most).reduce(f64::max);
         let effects = experiment.ladder.as_ref().map(|ladder| {
             let (found, tuning) = (&outcome.observations, outcome.tuning.as_ref());
-            Effects::of(ladder, planned, found, tuning, passes)
+            Effects::of(
+                ladder,
+                planned,
+                found,
+                tuning,
+                (experiment.seeds.len(), passes),
+            )
         });
         Self {
             effects,

@@ -186,7 +186,27 @@ impl Tuning {
             match point {
                 Ok(values) => {
                     let point = Point(values);
-                    let mut run = run.clone().set(&self.sweep.set(&point), OVER)?;
+                    let set = run.clone().set(&self.sweep.set(&point), OVER);
+                    let set = set.and_then(|run| {
+                        let config = run.config.as_ref();
+                        config.map_or(Ok(()), |config| config.validate(1))?;
+                        Ok(run)
+                    });
+                    let mut run = match set {
+                        Ok(run) => run,
+                        // Every point of the sweep was accepted, but a value of a rule lies between or beyond them.
+                        Err(error) if fits.is_some() => {
+                            let point = self.sweep.describe(&point);
+                            missing.push(Missing {
+                                run: run.name.clone(),
+                                seed: None,
+                                why: format!("the rule of the sweep gives {point}: {error}"),
+                                diverged: false,
+                            });
+                            continue;
+                        }
+                        Err(error) => return Err(error),
+                    };
                     // Adds the values, so that charts and tables can show them.
                     for (swept, value) in self.sweep.over.iter().zip(&point.0) {
                         if let Value::Number(value) = value {

@@ -316,9 +316,9 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
             value(a, "seconds").and(value(b, "seconds"))?;
         }
     }
-    // The share of the other run's tokens, FLOPs or seconds that the run saves with each seed, and the number of seeds
-    // that never reach the loss.
-    let (mut gains, mut never) = (Vec::new(), 0);
+    // The share of the other run's tokens, FLOPs or seconds that the run saves with each seed; the number of seeds with
+    // which the run never reaches the loss; and the number with which only the run reaches it.
+    let (mut gains, mut never, mut alone) = (Vec::new(), 0, 0);
     for (a, b) in &pairs {
         let (end, loss) = match test.loss {
             None => {
@@ -330,9 +330,21 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
             Some(loss) => {
                 let seed = b
                     .seed
-                    .map_or(String::new(), |seed| format!(" with seed {seed}"));
-                let missing = || format!("{than} does not reach a loss of {loss}{seed}");
-                (b.reaches(*axis, loss).ok_or_else(missing)?, loss)
+                    .map_or(String::new(), |it| format!(" with seed {it}"));
+                let [first, second] = [a, b].map(|found| found.reaches(*axis, loss));
+                if [first, second].iter().flatten().any(|x| *x <= 0.0) {
+                    return Err(format!("a loss of {loss} is reached before training{seed}"));
+                }
+                match (first, second) {
+                    (_, Some(end)) => (end, loss),
+                    (Some(_), None) => {
+                        alone += 1;
+                        continue;
+                    }
+                    (None, None) => {
+                        return Err(format!("neither run reaches a loss of {loss}{seed}"));
+                    }
+                }
             }
         };
         match a.reaches(*axis, loss) {
@@ -343,8 +355,9 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
     let count = pairs.len();
     let percent = |x: f64| sig(100.0 * x, 3);
     let of = axis.name().replace("flops", "FLOPs");
-    if never > 0 {
-        // A loss that is never reached gives no mean, so the seeds are counted.
+    if never + alone > 0 {
+        // A loss that is never reached gives no mean, so the seeds are counted. With some seeds, only the run reaches it.
+        gains.resize(gains.len() + alone, 1.0);
         let sooner = gains.iter().filter(|gain| **gain > 0.0).count();
         let (verdict, p) = by_seeds(sooner, count);
         // A seed that never reaches the loss counts as the latest.

@@ -14,8 +14,10 @@ pub struct Effects {
     pub baseline: String,
     /// The gains, run by run, from the smallest to the largest size.
     pub gains: Vec<Gain>,
-    /// The trend of the gain of each run.
+    /// The trend of the gain of each run that has one.
     pub trends: Vec<Trend>,
+    /// The runs without a gain, because they or the baseline have no loss.
+    pub missing: Vec<String>,
     /// The largest factor on the tokens with which the baseline was trained.
     pub most_tokens: f64,
 }
@@ -73,14 +75,14 @@ pub struct Trend {
 const MOST_PASSES: f64 = 4.0;
 
 impl Effects {
-    /// Finds the gains in the observations of the `planned` runs on `ladder`. `passes` is the largest number of passes
-    /// of a run over the training data, if it is known.
+    /// Finds the gains in the observations of the `planned` runs on `ladder`. `seeds` is the number of seeds of the
+    /// experiment. `passes` is the largest number of passes of a run over the training data, if it is known.
     pub(crate) fn of<C>(
         ladder: &Ladder,
         planned: &[PlannedRun<C>],
         observations: &[Observation],
         tuning: Option<&Tuning>,
-        passes: Option<f64>,
+        (seeds, passes): (usize, Option<f64>),
     ) -> Self {
         let rungs = planned
             .iter()
@@ -90,11 +92,18 @@ impl Effects {
             ladder,
             rungs: &rungs,
             observations,
+            seeds,
         };
         let of_others = rungs.iter().filter(|(_, rung)| rung.run != ladder.baseline);
         let gains: Vec<Gain> = of_others
             .filter_map(|(name, rung)| measured.gain(name, rung))
             .collect();
+        let has_gain = |(_, rung): &&(&str, &Rung)| {
+            let same = |gain: &Gain| gain.run == rung.run && gain.size == rung.size;
+            rung.run == ladder.baseline || gains.iter().any(same)
+        };
+        let missing = rungs.iter().filter(|run| !has_gain(run));
+        let missing: Vec<String> = missing.map(|(name, _)| (*name).to_owned()).collect();
         let mut trends: Vec<Trend> = Vec::new();
         for (_, rung) in &rungs {
             let is_new = trends.iter().all(|trend| trend.run != rung.run);
@@ -119,6 +128,7 @@ impl Effects {
             baseline: ladder.baseline.clone(),
             gains,
             trends,
+            missing,
             most_tokens: ladder.more_tokens.last().copied().unwrap_or(1.0),
         }
     }
@@ -133,6 +143,8 @@ struct Measured<'a> {
     /// The name and the place of each run.
     rungs: &'a [(&'a str, &'a Rung)],
     observations: &'a [Observation],
+    /// The number of seeds of the experiment.
+    seeds: usize,
 }
 
 impl Measured<'_> {
@@ -254,9 +266,8 @@ impl Measured<'_> {
         if slope.count == 1 {
             doubts.push("there is only one seed".to_owned());
         }
-        let seeds = sizes.iter().map(|(_, gains)| gains.len()).max();
-        if seeds.is_some_and(|seeds| seeds > slope.count) {
-            let (count, seeds) = (slope.count, seeds.unwrap_or(0));
+        if slope.count < self.seeds {
+            let (count, seeds) = (slope.count, self.seeds);
             doubts.push(format!("only {count} of {seeds} seeds have all sizes"));
         }
         let bend = Estimate::of(&bends);

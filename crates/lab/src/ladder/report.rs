@@ -65,17 +65,25 @@ impl Effects {
             ]);
             row
         });
+        let missing = self.missing.iter().map(|run| {
+            let mut row = vec![Cell::from("–".to_owned()); if has_worth { 9 } else { 8 }];
+            row[0] = run.as_str().into();
+            row
+        });
         let mut note = format!(
             "A gain is the validation loss of {} minus that of the run, at the same size and with the same seed: the mean \
              over the seeds ± half the width of its 95 % confidence interval. The size is the number of parameters of {0}, \
-             without embeddings. × the FLOPs is the run's training FLOPs divided by those of {0}, for the same tokens.",
+             without embeddings. × the FLOPs is the run's training FLOPs divided by those of {0} at this size.",
             self.baseline
         );
+        if !self.missing.is_empty() {
+            note += &format!(" No gain and so no trend: {}.", self.missing.join("; "));
+        }
         if has_worth {
             note += &format!(
                 " Worth is the factor on the tokens with which {} has the loss of the run, with the 95 % interval. {0} was \
-                 trained on up to {} times its tokens, each time with a whole schedule and the learning rate of 1 times \
-                 the tokens. Losses in between are interpolated linearly in the logarithm of the tokens. They fall faster \
+                 trained on up to {} times its tokens, each time with a whole schedule and, under a rule, the learning \
+                 rate of 1 times the tokens. Losses in between are interpolated linearly in the logarithm of the tokens. They fall faster \
                  at first, so the factor is rather too large than too small. A gain that is worth less than the run's \
                  FLOPs is none for the same FLOPs.",
                 self.baseline, self.most_tokens
@@ -85,7 +93,7 @@ impl Effects {
             heading: "Gains at each size".into(),
             note,
             columns,
-            rows: rows.collect(),
+            rows: rows.chain(missing).collect(),
             highlight: None,
         }
     }

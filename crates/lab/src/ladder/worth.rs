@@ -98,9 +98,9 @@ impl Fall {
         let differences = differences.collect::<Option<Vec<(f64, f64)>>>()?;
         // Finds the first factor at which a bound of the difference is not negative.
         let crosses = |bound: &dyn Fn(&(f64, f64)) -> f64| {
-            let is_positive = |difference| bound(difference) >= 0.0;
+            let is_positive = |difference: &(f64, f64)| bound(difference) >= 0.0;
             match differences.iter().position(is_positive) {
-                Some(0) => 0.0,
+                Some(0) if bound(&differences[0]) > 0.0 => 0.0,
                 Some(i) => factors[i],
                 None => f64::INFINITY,
             }

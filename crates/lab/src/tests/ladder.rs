@@ -109,6 +109,31 @@ fn a_budget_in_tokens_grows_with_the_factor() {
 }
 
 #[test]
+fn what_is_missing_is_named_and_doubted() {
+    let (experiment, planned, mut observations) =
+        observed(|rung, seed| baseline(rung, seed) - f64::from(u8::from(rung.run == "deep")));
+    let ladder = experiment.ladder.as_ref().unwrap();
+    let effects = Effects::of(ladder, &planned, &observations, None, (4, None));
+    assert_eq!(
+        effects.trends[0].doubts,
+        ["only 3 of 4 seeds have all sizes"]
+    );
+    assert!(effects.missing.is_empty());
+    observations.retain(|found| found.run != "deep, middle");
+    let effects = Effects::of(ladder, &planned, &observations, None, (3, None));
+    assert_eq!(effects.missing, ["deep, middle"]);
+    assert!(effects.trends.is_empty());
+    let tables = effects.tables();
+    let text: Vec<String> = tables.iter().map(|table| table.to_markdown()).collect();
+    let text = text.join("\n");
+    assert!(text.contains("| deep, middle | – |"), "{text}");
+    assert!(
+        text.contains("No gain and so no trend: deep, middle."),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_rule_sweeps_its_sizes_only() {
     let experiment = parse(LADDER);
     let planned = experiment.plan(&[]).unwrap();
@@ -165,8 +190,33 @@ fn a_ladder_that_means_nothing_is_refused() {
             r#""model.with=16", "#,
             "run `plain`, ladder size `middle` model.with=16",
         ),
-        ("[1.5, 2]", "[2, 1.5]", "`ladder.more_tokens` must rise"),
-        ("[1.5, 2]", "[1, 2]", "`ladder.more_tokens` must rise"),
+        (
+            "[1.5, 2]",
+            "[1.01, 2]",
+            "`ladder.more_tokens` must give more steps with each factor, but does not at `small`",
+        ),
+        (
+            r#"(name: "deep", "#,
+            r#"(name: "deep", set: ["data.tokenizer=Bytes"], "#,
+            "`deep` has other data than the baseline at `small`",
+        ),
+        (
+            r#"field: "train.learning_rate""#,
+            r#"field: "train.warmup""#,
+            "`sweep.over` varies `train.warmup`, which the sizes of a ladder set",
+        ),
+        (
+            "count: 3)",
+            "count: 2)",
+            "`sweep.over` has two values, but a rule needs a best value between two others",
+        ),
+        (
+            r#"line: "deep", within"#,
+            r#"line: "plain", within"#,
+            "is about the gain of `plain`, which is the baseline",
+        ),
+        ("[1.5, 2]", "[2, 1.5]", "`ladder.more_tokens` "),
+        ("[1.5, 2]", "[1, 2]", "`ladder.more_tokens` "),
         (
             "more_tokens: [1.5, 2]",
             "extrapolate: 0.5",
@@ -278,7 +328,7 @@ fn gains_are_paired_by_seed_and_size_and_worth_tokens() {
     assert!((gain("plain, large, 2 × the tokens", 1).unwrap() - 0.1).abs() < 1e-12);
     assert_eq!(gain("plain, large", 1), None);
     let ladder = experiment.ladder.as_ref().unwrap();
-    let effects = Effects::of(ladder, &planned, &observations, None, Some(1.0));
+    let effects = Effects::of(ladder, &planned, &observations, None, (3, Some(1.0)));
     assert_eq!(effects.gains.len(), 3);
     let large = &effects.gains[2];
     assert_eq!(
@@ -311,7 +361,7 @@ fn a_trend_is_a_line_for_each_seed_and_says_when_not_to_trust_it() {
             _ => baseline(rung, seed) - gain(rung.parameters.log2(), seed),
         });
         let ladder = experiment.ladder.as_ref().unwrap();
-        let effects = Effects::of(ladder, &planned, &observations, None, Some(passes));
+        let effects = Effects::of(ladder, &planned, &observations, None, (3, Some(passes)));
         assert_eq!(effects.trends.len(), 1);
         (effects.trends[0].clone(), effects.tables()[1].to_text())
     };

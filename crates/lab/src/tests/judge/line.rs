@@ -127,13 +127,24 @@ fn a_run_is_sooner_at_a_given_loss_by_the_mean_share_that_it_saves() {
         judge(test("slow", "fast", 3.5), &found).0,
         Verdict::DoesNotHold
     );
-    // The slow run ends at 3.
-    let never = claim(test("fast", "slow", 2.5)).judge(&found, &[]);
-    assert_eq!(never.verdict, Verdict::NotTested);
-    assert_eq!(
-        never.because,
-        "slow does not reach a loss of 2.5 with seed 1"
+    // The slow run ends at 3, so the seeds are counted in both directions.
+    let alone = claim(test("fast", "slow", 2.5)).judge(&found, &[]);
+    assert_eq!(alone.verdict, Verdict::Undecided);
+    assert!(
+        alone
+            .because
+            .starts_with("sooner in 3 of 3 seeds, never in 0"),
+        "{}",
+        alone.because
     );
+    for (loss, problem) in [
+        (1.0, "neither run reaches a loss of 1 with seed 1"),
+        (4.5, "a loss of 4.5 is reached before training with seed 1"),
+    ] {
+        let none = claim(test("fast", "slow", loss)).judge(&found, &[]);
+        assert_eq!(none.verdict, Verdict::NotTested);
+        assert_eq!(none.because, problem);
+    }
     assert!(
         judge(test("slow", "fast", 2.5), &found)
             .1
