@@ -205,7 +205,7 @@ fn a_field_without_a_layer_is_set_in_every_layer() {
     for (assignment, problem) in [
         ("model.n_ffn=3", "unknown field `n_ffn`"),
         ("model.n_layr=3", "did you mean `n_layer`?"),
-        ("model.conection=None", "did you mean `connection`?"),
+        ("model.connections=None", "did you mean `connection`?"),
     ] {
         let error = set(assignment).unwrap_err().to_string();
         assert!(error.contains(problem), "{error}");
