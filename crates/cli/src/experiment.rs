@@ -106,8 +106,8 @@ struct Program {
 #[derive(Args, Debug)]
 pub struct ExperimentArgs {
     /// The scale, if the experiment has several. The zoo's experiments have smoke (seconds), cpu (from minutes to two
-    /// hours on two cores with `--jobs 2`, several seeds) and paper (as published, for GPUs); ladders also have gpu [default: smoke if the
-    /// experiment has it, otherwise the first one]
+    /// hours on two cores with `--jobs 2`, several seeds) and paper (as published, for GPUs); ladders also have gpu
+    /// [default: smoke if the experiment has it, otherwise the first one]
     #[arg(long, value_name = "SCALE")]
     scale: Option<String>,
     /// The number of seeds, except for runs with seeds of their own [default: the number in the experiment's file]

@@ -25,7 +25,7 @@ pub use worth::{Fall, Losses, Worth};
 /// becomes `RUN, SIZE`, and the runs of all sizes form the line `RUN`.
 ///
 /// Runs have two further quantities: `size`, the number of non-embedding parameters of the baseline at the run's size,
-/// and `gain`, the validation loss of the baseline minus that of the run, at the same size and with the same seed.
+/// and `gain`, the validation loss of the baseline minus the loss of the run, at the same size and with the same seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ladder {

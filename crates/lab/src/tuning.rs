@@ -252,17 +252,15 @@ fn value_of_rule<C>(
     fits: &[(String, Result<RuleFit, String>)],
     run: &PlannedRun<C>,
 ) -> Result<Vec<Value>, (String, bool)> {
-    let fit = fits.iter().find_map(|(name, fit)| {
-        let rung = run.rung.as_ref()?;
-        (*name == rung.run).then_some(fit)
-    });
-    let value = match fit {
-        Some(Ok(fit)) => fit.values.get(&run.name),
+    let rung = run.rung.as_ref();
+    let fit = rung.and_then(|rung| fits.iter().find(|(name, _)| *name == rung.run));
+    let value = match fit.map(|(_, fit)| fit) {
+        Some(Ok(fit)) => rung.and_then(|rung| fit.at(&rung.size)),
         Some(Err(why)) => {
             return Err((format!("the rule of the sweep has no value: {why}"), false));
         }
         None => None,
     };
     let value = value.ok_or_else(|| ("is not on the ladder".to_owned(), false))?;
-    Ok(vec![Value::Number(*value)])
+    Ok(vec![Value::Number(value)])
 }

@@ -41,7 +41,7 @@ pub struct Gain {
     pub half_width: f64,
     /// The number of seeds.
     pub seeds: usize,
-    /// The training FLOPs of the run, divided by those of the baseline.
+    /// The training FLOPs of the run, divided by the baseline's.
     pub flops: Option<f64>,
     /// The gain as a factor on the baseline's tokens; `None` if the baseline was not trained on more tokens.
     pub worth: Option<Worth>,
@@ -179,7 +179,7 @@ impl Measured<'_> {
         })
     }
 
-    /// Returns the training FLOPs of the run `name`, divided by those of the baseline at its size.
+    /// Returns the training FLOPs of the run `name`, divided by the baseline's at its size.
     fn flops(&self, name: &str, size: &str) -> Option<f64> {
         let is_baseline = |(_, rung): &&(&str, &Rung)| {
             rung.run == self.ladder.baseline && rung.size == size && rung.tokens == 1.0

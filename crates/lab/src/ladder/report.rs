@@ -65,15 +65,17 @@ impl Effects {
             ]);
             row
         });
+        let width = columns.len();
         let missing = self.missing.iter().map(|run| {
-            let mut row = vec![Cell::from("–".to_owned()); if has_worth { 9 } else { 8 }];
+            let mut row = vec![Cell::from("–".to_owned()); width];
             row[0] = run.as_str().into();
             row
         });
         let mut note = format!(
-            "A gain is the validation loss of {} minus that of the run, at the same size and with the same seed: the mean \
-             over the seeds ± half the width of its 95 % confidence interval. The size is the number of parameters of {0}, \
-             without embeddings. × the FLOPs is the run's training FLOPs divided by those of {0} at this size.",
+            "A gain is the validation loss of {} minus the loss of the run, at the same size and with the same seed: the \
+             mean over the seeds ± half the width of its 95 % confidence interval. The size is the number of parameters of \
+             {0}, without embeddings. × the FLOPs is the run's training FLOPs divided by the training FLOPs of {0} at this \
+             size.",
             self.baseline
         );
         if !self.missing.is_empty() {
@@ -82,10 +84,10 @@ impl Effects {
         if has_worth {
             note += &format!(
                 " Worth is the factor on the tokens with which {} has the loss of the run, with the 95 % interval. {0} was \
-                 trained on up to {} times its tokens, each time with a whole schedule and, under a rule, the learning \
-                 rate of 1 times the tokens. Losses in between are interpolated linearly in the logarithm of the tokens. They fall faster \
-                 at first, so the factor is rather too large than too small. A gain that is worth less than the run's \
-                 FLOPs is none for the same FLOPs.",
+                 trained on up to {} times its tokens, each time with a whole schedule and, under a rule, with its learning \
+                 rate for 1 times the tokens. Losses in between are interpolated linearly in the logarithm of the tokens. \
+                 The loss falls faster at first, so the factor is too large rather than too small. If a gain is worth less \
+                 than the run's FLOPs, {0} with as many FLOPs has a lower loss.",
                 self.baseline, self.most_tokens
             );
         }
@@ -123,8 +125,8 @@ impl Effects {
             note: format!(
                 "For each seed, a straight line is fitted to the gain over the logarithm of the size. The slope is in nats \
                  for each doubling of the size. Both ± are 95 % confidence intervals over the seeds. The interval of the \
-                 gain at a size of {at} holds only if the line stays straight, which no run here tests. Bends are changes \
-                 of the slope, detected in 80 % of cases."
+                 gain at a size of {at} holds only if the line stays straight, which no run here tests. A bend is a \
+                 change of the slope; the bend in the table is the smallest that these seeds would show in 80 % of cases."
             ),
             columns: vec![
                 Column::text("run"),
@@ -153,7 +155,7 @@ impl Tuning {
             Column::number("cost", "nats"),
             Column::number("exponent used", ""),
         ]);
-        let used = self.rule.iter().flat_map(|fit| &fit.sizes);
+        let used = self.rule.iter().flat_map(|fit| &fit.values);
         let mut sizes: Vec<&str> = Vec::new();
         for (size, _) in used {
             if !sizes.contains(&&**size) {
@@ -175,8 +177,7 @@ impl Tuning {
                 sig(fit.exponent, 2).into(),
             ]);
             cells.extend(sizes.iter().map(|size| {
-                let own = fit.sizes.iter().find(|(own, _)| own == size);
-                Cell::from(own.map_or("–".into(), |(_, value)| value.to_string()))
+                Cell::from(fit.at(size).map_or("–".into(), |value| value.to_string()))
             }));
             cells
         };

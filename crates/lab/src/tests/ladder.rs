@@ -34,6 +34,12 @@ const LADDER: &str = r#"(
   ],
 )"#;
 
+/// Returns the ladder with data that need no file.
+fn on_synthetic_data() -> String {
+    let data = "  data: (source: Synthetic(tokens: 1000, seed: 2)),\n  seeds: [1, 2],";
+    LADDER.replacen("  seeds: [1, 2],", data, 1)
+}
+
 fn refused(from: &str, to: &str) -> String {
     let text = LADDER.replacen(from, to, 1);
     assert_ne!(text, LADDER, "{from}");
@@ -401,11 +407,7 @@ fn a_trend_is_a_line_for_each_seed_and_says_when_not_to_trust_it() {
 #[test]
 fn a_ladder_trains_each_size_with_the_value_of_its_rule() {
     let directory = tempfile::tempdir().unwrap();
-    let text = LADDER.replacen(
-        "  seeds: [1, 2],",
-        "  seeds: [1, 2],\n  data: (source: Synthetic(tokens: 1000, seed: 2)),",
-        1,
-    );
+    let text = on_synthetic_data();
     let options = Options::new(&directory.path().join("pool"), BackendKind::Flex);
     let run =
         || run_experiment::<PlainModel<Gpt2Config>>(&text, Path::new("ladder.ron"), None, &options);
@@ -505,13 +507,62 @@ fn a_gain_needs_every_seed_of_the_baseline() {
 }
 
 #[test]
-fn a_rule_without_its_sizes_gives_no_values() {
-    let directory = tempfile::tempdir().unwrap();
+fn a_part_of_a_ladder_takes_the_sizes_of_its_rule_along() {
+    // The rule does not sweep this size.
     let text = LADDER.replacen(
-        "  seeds: [1, 2],",
-        "  seeds: [1, 2],\n  data: (source: Synthetic(tokens: 1000, seed: 2)),",
+        r#"      (name: "large""#,
+        r#"      (name: "middling", set: ["model.width=24"]),
+      (name: "large""#,
         1,
     );
+    let experiment = parse(&text);
+    let all = experiment.plan(&[]).unwrap();
+    let names = |asked: &str| -> Vec<String> {
+        let kept = experiment.only(&[asked.to_owned()], &all).unwrap();
+        kept.into_iter().map(|run| run.name).collect()
+    };
+    assert_eq!(
+        names("deep, middling"),
+        [
+            "deep, small",
+            "deep, middle",
+            "deep, middling",
+            "deep, large"
+        ]
+    );
+    assert_eq!(
+        names("deep, small"),
+        ["deep, small", "deep, middle", "deep, large"]
+    );
+}
+
+#[test]
+fn a_run_that_refuses_the_value_of_a_rule_is_missing_and_the_others_are_trained() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = on_synthetic_data().replacen(
+        r#"field: "train.learning_rate", values: Log(from: 1e-3, to: 1e-1, count: 3)"#,
+        r#"field: "train.batch", values: Log(from: 1, to: 4, count: 3)"#,
+        1,
+    );
+    let options = Options::new(&directory.path().join("pool"), BackendKind::Flex);
+    let results =
+        run_experiment::<PlainModel<Gpt2Config>>(&text, Path::new("ladder.ron"), None, &options);
+    let results = results.unwrap();
+    // A batch is a whole number, and a power of the size rarely is.
+    let missing = results.missing();
+    assert!(!missing.is_empty());
+    assert!(
+        missing
+            .iter()
+            .all(|run| run.contains("the rule of the sweep gives batch ")),
+        "{missing:?}"
+    );
+}
+
+#[test]
+fn a_rule_without_its_sizes_gives_no_values() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = on_synthetic_data();
     let options = Options::new(&directory.path().join("pool"), BackendKind::Flex);
     let experiment = parse(&text);
     let all = experiment.plan(&[]).unwrap();

@@ -1,7 +1,5 @@
 //! Fits the [`Rule`] of a sweep on a ladder to the results of the sweep.
 
-use std::collections::BTreeMap;
-
 use residual_zoo_report::sig;
 use serde::Serialize;
 
@@ -25,10 +23,8 @@ pub struct RuleFit {
     pub cost: Option<f64>,
     /// The exponent of the power that is fitted to all of these sizes.
     pub exponent: f64,
-    /// The value of this power at each size, and on more tokens, by the name of the run with its size.
-    pub values: BTreeMap<String, f64>,
-    /// The value of this power at each size, by the name of the size.
-    pub sizes: Vec<(String, f64)>,
+    /// The value of this power at each size, by the name of the size. Runs on more tokens have it too.
+    pub values: Vec<(String, f64)>,
     /// The reason why the rule has failed for this run; `None` if it has not.
     pub failure: Option<String>,
 }
@@ -101,6 +97,12 @@ impl Best {
 }
 
 impl RuleFit {
+    /// Returns the value at a size.
+    pub(crate) fn at(&self, size: &str) -> Option<f64> {
+        let own = self.values.iter().find(|(own, _)| own == size);
+        own.map(|(_, value)| *value)
+    }
+
     /// Returns the reason why the rule has failed for the run, if it has.
     fn failure(&self, within: f64) -> Option<String> {
         let run = &self.run;
@@ -182,13 +184,9 @@ impl Tuning {
         let of_fitted: Vec<&Best> = fitted.iter().collect();
         let at_checked = at(power(&of_fitted)?, checked.parameters);
         let whole = power(&[&of_fitted[..], &[&checked]].concat())?;
-        let values = own
-            .iter()
-            .map(|(planned, rung)| (planned.name.clone(), at(whole, rung.parameters)));
         let at_size = own.iter().filter(|(_, rung)| rung.tokens == 1.0);
-        let sizes = at_size.map(|(_, rung)| (rung.size.clone(), at(whole, rung.parameters)));
+        let values = at_size.map(|(_, rung)| (rung.size.clone(), at(whole, rung.parameters)));
         let mut fit = RuleFit {
-            sizes: sizes.collect(),
             run: run.to_owned(),
             at_checked,
             cost: checked.cost(at_checked),
@@ -278,8 +276,7 @@ mod tests {
                 at_checked,
                 cost: checked.cost(at_checked),
                 checked,
-                values: BTreeMap::new(),
-                sizes: Vec::new(),
+                values: Vec::new(),
                 failure: None,
             };
             fit.failure(0.01)
