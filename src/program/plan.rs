@@ -9,7 +9,7 @@ use residual_zoo::core::{ConfigError, Precision, Recompute};
 use residual_zoo::drive::Trial;
 use residual_zoo::drive::{Basis, basis_notes, check_precision, measure_rates};
 use residual_zoo::experiment::estimate_memory;
-use residual_zoo::lab::{Error, PlannedRun, long_warm_ups};
+use residual_zoo::lab::{AtPoints, Error, PlannedRun, long_warm_ups};
 use residual_zoo::report::{Cell, Column, Table, bytes, flops_per_second, si};
 use residual_zoo::train::Interrupter;
 use residual_zoo::{RunConfig, builtin};
@@ -133,11 +133,7 @@ pub fn plan(options: PlanArgs) -> anyhow::Result<()> {
         return Err(ConfigError::new("--devices", "has 0; give 1 or more").into());
     }
     let (kind, gpu) = options.backend.device()?;
-    let Planned {
-        runs,
-        scale,
-        trains,
-    } = planned(&options)?;
+    let Planned { runs, scale, all } = planned(&options)?;
     let bases = bases(&runs)?;
     // The runs of a file usually have the same precision, so the precision of the first run is used.
     let precision = runs
@@ -221,11 +217,8 @@ pub fn plan(options: PlanArgs) -> anyhow::Result<()> {
     if let Some(note) = passes_note_of(&runs, &bases) {
         print(&note)?;
     }
-    if let Some(trains) = trains {
-        print(&format!(
-            "A row is for one run; with its seeds and its sweep, the experiment trains at most {}.",
-            counted(trains, "run")
-        ))?;
+    if let Some(all) = all {
+        print(&all.sum(&bases, speed)?)?;
     }
     let trained = runs
         .iter()
@@ -329,8 +322,37 @@ struct Planned {
     runs: Vec<(String, RunConfig)>,
     /// The scale of an experiment, if it has one.
     scale: Option<String>,
-    /// The number of runs that an experiment trains, with all seeds and points of its sweep.
-    trains: Option<usize>,
+    /// Everything that an experiment trains; `None` for a run file.
+    all: Option<All>,
+}
+
+/// Everything that an experiment trains: its runs and the points of its sweep, with all seeds.
+struct All {
+    /// The index of the run in [`Planned::runs`], the config of the run or of a point, and the number of seeds.
+    runs: Vec<(usize, RunConfig, usize)>,
+    /// Whether the sweep may try values beyond the ends of its ranges.
+    is_open: bool,
+}
+
+impl All {
+    /// Returns a sentence with the number of runs, their FLOPs and their time on one device.
+    fn sum(&self, bases: &[Basis], speed: Speed) -> Result<String, Error> {
+        let (mut count, mut flops, mut seconds) = (0, 0.0, 0.0);
+        for (run, config, seeds) in &self.runs {
+            let plan = Plan::of(config, &bases[*run])?;
+            count += seeds;
+            flops += *seeds as f64 * plan.flops;
+            seconds += *seeds as f64 * plan.seconds(1, speed, None).unwrap_or(f64::NAN);
+        }
+        // Equal runs are trained once.
+        let about = if self.is_open { "about" } else { "at most" };
+        Ok(format!(
+            "A row is for one run; with its seeds and its sweep, the experiment trains {about} {}: {} FLOP, {} device hours.",
+            counted(count, "run"),
+            si(flops),
+            si(seconds / 3600.0)
+        ))
+    }
 }
 
 /// Returns the runs in a file.
@@ -344,7 +366,7 @@ fn planned(options: &PlanArgs) -> anyhow::Result<Planned> {
         return Ok(Planned {
             runs: vec![(name, config)],
             scale: None,
-            trains: None,
+            all: None,
         });
     };
     options.data.apply(&mut experiment.data, &options.set)?;
@@ -361,19 +383,36 @@ fn planned(options: &PlanArgs) -> anyhow::Result<Planned> {
         None => experiment.plan(&options.set)?,
     };
     let seeds = |run: &PlannedRun<_>| run.seeds.as_ref().unwrap_or(&experiment.seeds).len();
-    let mut trains = planned.iter().map(seeds).sum();
+    let all = planned
+        .iter()
+        .filter_map(|run| Some((run.name.clone(), run.config.clone()?, seeds(run))));
+    let mut all: Vec<(String, RunConfig, usize)> = all.collect();
+    let runs = all
+        .iter()
+        .map(|(name, config, _)| (name.clone(), config.clone()));
+    let runs: Vec<_> = runs.collect();
     if let Some(sweep) = &experiment.sweep {
-        trains += sweep.check_points(&planned)? * sweep.seeds.len() * planned.len();
+        for AtPoints { run, points } in sweep.check_points(&planned)? {
+            let configs = points.into_iter().filter_map(|point| point.config);
+            all.extend(configs.map(|config| (run.clone(), config, sweep.seeds.len())));
+        }
     }
-    let runs: Vec<_> = planned
+    let index = |name: &str| runs.iter().position(|(other, _)| other == name);
+    let all = all
         .into_iter()
-        .filter_map(|run| Some((run.name, run.config?)))
-        .collect();
+        .filter_map(|(name, config, seeds)| Some((index(&name)?, config, seeds)));
+    let all = All {
+        runs: all.collect(),
+        is_open: experiment
+            .sweep
+            .as_ref()
+            .is_some_and(|sweep| sweep.widen > 0),
+    };
     match runs.is_empty() {
         false => Ok(Planned {
             runs,
             scale,
-            trains: Some(trains),
+            all: Some(all),
         }),
         true => Err(ConfigError::new(path.display().to_string(), "trains nothing").into()),
     }

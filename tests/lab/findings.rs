@@ -1,6 +1,9 @@
 //! Generates `docs/findings.md` and the table of the README from the pages in `docs/results`.
 
 mod family;
+mod forest;
+mod ladder;
+mod pages;
 mod papers;
 mod rows;
 mod worth;
@@ -24,14 +27,26 @@ This page compares the claims of the papers with the experiments of the zoo.
 - **Losses of text** are mostly per character here, and per token in most papers. The sizes of such differences cannot
   be compared.
 
+";
+
+const MAIN: &str = "\
 ✓ holds · ✗ does not hold · ? undecided · – not tested
 
-- **Values.** A value is the mean over the seeds. A difference is given with its 95 % confidence interval. Of two
-  values, the first belongs to the claim's subject.
+- **Values.** A value is the mean over the seeds. A difference is given with its 95 % confidence interval, which is not
+  corrected for the number of claims. Of two values, the first belongs to the claim's subject.
 - **p** is corrected (Holm) for the number of claims of the experiment, or of the claim's family if the experiment has
-  primary claims, which were named before the runs of the tested models.
-- **p among the main claims** is corrected for the main claims of the paper alone, without the primary ones. They were
-  chosen after most of these runs, so this p decides nothing.
+  primary claims. A claim holds if the interval excludes zero and the corrected p is below 0.05.
+- **Primary** claims were named before the runs on the seeds that judge them. `hyper_depth`, `mhc_depth`, `rmt_scaling`
+  and `muon` had earlier runs, whose outcomes were known; their pages say what changed.
+- **p among the main claims** is corrected for the paper's main claims that have a p-value and are not primary. They
+  were chosen after most of these runs, so this p decides nothing.
+- **Detectable** is the smallest difference that the seeds would show in 80 % of cases.
+- **Shared runs.** The rows of `hyper_depth`, `mhc_depth`, `attention_blocks` and `values` have the same eight runs of
+  the plain residual, whose mean loss is 1.974, so these rows are not independent. Twelve other runs of this model, on
+  other seeds, have a mean of 1.964. Against all twenty, static hyper-connections end 0.071 ± 0.011 lower, dynamic ones
+  0.062 ± 0.010, mHC 0.026 ± 0.013 and value embeddings 0.028 ± 0.012.
+- **Seeds.** The pages of older experiments lack the losses of each seed. Among them are `rmt_vs_transformer`,
+  `zero_shot`, `recurrent_shakespeare` and those of LAuReL and of the TokenFormer's growth.
 - **Units.** Numbers without a unit are validation losses, unless the claim says otherwise. They are in nats per
   token. A token is a character or a byte here, except in `zero_shot` (a subword), on copies (a symbol) and on images
   (a loss is per image). A model that ends below another has a lower final loss.
@@ -118,6 +133,13 @@ fn find<'a>(results: &'a [Results], (experiment, claim): (&str, &str)) -> (&'a R
     found.unwrap_or_else(|| panic!("{experiment} has no claim `{claim}`"))
 }
 
+/// Returns the note on a main claim as text for the end of a table cell.
+fn note(paper: &Paper, row: &Row) -> String {
+    let mut notes = paper.notes.iter();
+    let of_row = notes.find(|(claim, _)| row.says.starts_with(claim));
+    of_row.map_or(String::new(), |(_, note)| format!("; {note}"))
+}
+
 /// Formats the table of the main claims of all papers.
 fn main_claims() -> String {
     let mut table = CLAIMS.to_owned();
@@ -132,6 +154,10 @@ fn main_claims() -> String {
         for ((results, row), p) in main.iter().zip(family::corrected(&rows)) {
             let mut row = Row::clone(row);
             row.found += &p;
+            if let Some(detectable) = row.detectable.as_ref().filter(|_| row.sign == '?') {
+                row.found += &format!("; detectable {detectable}");
+            }
+            row.found += &note(paper, &row);
             table += &line(&row, &results.link(""));
         }
     }
@@ -153,6 +179,7 @@ fn front_page() -> String {
             {
                 row.found = found.into();
             }
+            row.found += &note(paper, &row);
             line(&row, &results.link("docs/"))
         });
         rows.collect::<Vec<_>>()
@@ -249,51 +276,57 @@ fn section(paper: &Paper, all: &[Results]) -> String {
 const IN_TOKENS: &str = "\
 ## Gains in tokens
 
-Losses per character and per token cannot be compared. [`streams_tokens`](results/streams_tokens.md) and
-[`rmt_tokens`](results/rmt_tokens.md) give another unit: they train a baseline on 1, 1.25, 1.5 and 2 times its tokens.
-A gain is the factor on these tokens at which the baseline has the loss of the model, interpolated linearly in the
-logarithm of the factor. The interval contains every factor at which the two losses do not differ significantly.
+A gain is the factor on a baseline's tokens at which the baseline has the loss of the model.
 
-- **Baselines.** For RMT, the transformer of `rmt_vs_transformer`; otherwise the plain residual with twelve layers.
-  With the same seeds, the difference is taken seed by seed. Other experiments ran on seeds 1 to 8, where the same
-  plain model ends at 1.963 instead of 1.974. Their differences count as independent of the fall. The RMT's
-  difference does too, because its page does not list the seeds.
-- **Sizes.** *Smaller* and *larger* mean that the interval lies on one side of the paper's factor. *As reported* means
-  that it contains this factor and not 1, *undecided* that it contains both. Without an entry, the paper gives no
-  factor. The factors of the papers are measured in other ways: as tokens to a training loss, as compute, or as a point
-  on the curve of one run. They are also for other models, data and budgets, so a size is no test of a paper.
-- **Intervals** are 95 % intervals of each row alone. They are not corrected for the eight rows.
-- **Cost.** The factors count tokens, not FLOPs. For the same tokens, mHC takes 33 % more FLOPs than the plain residual,
-  dynamic and static hyper-connections 12 and 6 % more, and attention residuals, full and in blocks, 8 and 3 % more.
-  DenseFormer and value residuals take as many. The RMT takes 16 % fewer than its transformer. With 1.33 times its
-  tokens, and so the FLOPs of mHC, the plain residual ends 0.064 ± 0.024 below mHC.
-- **Bias.** The learning rate of a baseline is the one tuned for 1 times its tokens, and the plain residual rereads
-  text beyond 1.22 times its tokens. The RMT's transformer always does. Both can make the baseline fall too slowly,
-  and so the factors too large.
+![Gains as multiples of the baseline's tokens](findings-tokens.svg)
+
+The numbers beside the names are the baseline's parameters without embeddings. An arrow means that the interval goes on
+beyond the factors that were trained.
+
+";
+
+const NOTES: &str = "\
+- **Method.** A baseline is trained on more tokens, each time with a schedule of that length, and the loss in between is
+  interpolated linearly in the logarithm of the factor. The interval contains every factor at which the two losses do
+  not differ significantly. Losses per character and per token cannot be compared, but factors can.
+- **Baselines.** [`streams_tokens`](results/streams_tokens.md) and [`rmt_tokens`](results/rmt_tokens.md) train the
+  plain residual with twelve layers and the transformer of `rmt_vs_transformer` on 1, 1.25, 1.5 and 2 times the tokens.
+  With the same seeds, a difference between losses is taken seed by seed. `dense_former` ran on seeds 1 to 8, and the
+  page of the RMT does not list its seeds. There, the loss of the design is its difference from its own baseline, added
+  to the loss of the baseline here, and the two count as independent. The plain residual's loss is that of the shared
+  runs above, which is 0.010 ± 0.010 above that of other seeds.
+- **Against the paper.** *Smaller* and *larger* mean that the interval lies on one side of the paper's factor. *As
+  reported* means that it contains this factor and not 1, *undecided* that it contains both. Without an entry, the
+  paper gives no factor. The factors of the papers are measured in other ways: as tokens to a training loss, as
+  compute, or as a point on the curve of one run. They are also for other models, data and budgets, so an entry is no
+  test of a paper. With training losses, as in the paper's Table 3, the RMT's gain is 1.14 instead of 1.11.
+- **Intervals** are 95 % intervals of each row alone. They are not corrected for the number of rows. If an interval
+  reaches below 1, no gain is decided.
+- **Cost.** The factors count tokens, not FLOPs. The column of FLOPs gives the training FLOPs for the same tokens,
+  divided by the baseline's. The averages of DenseFormer, about 1 %, are not counted. With 1.33 times its tokens, and
+  so the FLOPs of mHC, the plain residual with twelve layers ends 0.064 ± 0.024 below mHC.
+- **Bias.** The learning rate of a baseline is the one tuned for 1 times its tokens, and the plain residual with twelve
+  layers rereads text beyond 1.22 times its tokens. The RMT's transformer always does. Both can make the baseline fall
+  too slowly, and so the factors too large.
 - **Changes after seeing results.** At first, one straight line was fitted to the four losses, and differences counted
   as independent of it. Both were replaced after all differences were known. Every factor of the plain residual became
-  smaller, for example 1.24 instead of 1.31 for static hyper-connections. No entry for the size changed. For the plain
-  residual, it is undecided whether the loss falls faster near 1 (by 0.07 ± 0.08 per doubling).
-
+  smaller, for example 1.24 instead of 1.31 for static hyper-connections. No entry against a paper changed. The row of
+  value residuals was that of `value_residual`, 1.02 (less than 1 to 1.05), until the same model had been trained on
+  the seeds of the baseline. For the plain residual, it is undecided whether the loss falls faster near 1 (by 0.07 ±
+  0.08 per doubling).
 ";
 
 /// Formats the page, and the plot of the gains in tokens if there are any.
 fn write_page() -> (String, Option<String>) {
     let mut page = HEAD.to_owned();
-    writeln!(page, "## Main claims\n\n{}", main_claims()).unwrap();
-    let sizes = PAPERS
+    let gains = PAPERS
         .iter()
-        .flat_map(|paper| worth::sizes(paper, &of_paper(paper.directory)));
-    let sizes: Vec<_> = sizes.collect();
-    if !sizes.is_empty() {
-        page += IN_TOKENS;
-        writeln!(
-            page,
-            "{}\n![Gains as multiples of the tokens](findings-tokens.svg)\n",
-            worth::table(&sizes)
-        )
-        .unwrap();
+        .flat_map(|paper| worth::gains(paper, &of_paper(paper.directory)));
+    let gains: Vec<_> = gains.collect();
+    if !gains.is_empty() {
+        writeln!(page, "{IN_TOKENS}{}\n{NOTES}", worth::table(&gains)).unwrap();
     }
+    writeln!(page, "## Main claims\n\n{MAIN}{}", main_claims()).unwrap();
     page += "## Number of claims\n\n\
              The counts leave out:\n\n\
              - claims that are not in the papers;\n\
@@ -315,8 +348,21 @@ fn write_page() -> (String, Option<String>) {
         }
     }
     write!(page, "## Claims that are not in the papers\n\n{open}").unwrap();
-    let plot = (!sizes.is_empty()).then(|| worth::plot(&sizes));
+    let plot = (!gains.is_empty()).then(|| forest::plot(&gains));
     (page.trim_end().to_owned() + "\n", plot)
+}
+
+#[test]
+fn every_note_is_about_a_main_claim() {
+    for paper in &PAPERS {
+        let results = of_paper(paper.directory);
+        let main = paper.main.iter().map(|it| find(&results, *it).1);
+        let main: Vec<&Row> = main.collect();
+        for (claim, note) in paper.notes {
+            let is_main = main.iter().any(|row| row.says.starts_with(claim));
+            assert!(is_main, "{}: `{claim}`: {note}", paper.title);
+        }
+    }
 }
 
 const MARKS: [&str; 2] = ["<!-- findings -->\n", "<!-- end of findings -->\n"];

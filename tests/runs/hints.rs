@@ -306,15 +306,39 @@ fn data_with_another_content_and_equal_counts_are_told_apart() {
     assert!(ok(resume(&path).args(allowed)).contains("changed: the content of the data"));
 }
 
+/// Reads a number such as `2.01T`.
+fn number(text: &str) -> f64 {
+    let prefix = "kMGT".find(|prefix| text.ends_with(prefix));
+    let digits = text.trim_end_matches(|c: char| c.is_alphabetic());
+    digits.parse::<f64>().unwrap() * prefix.map_or(1.0, |at| 1e3_f64.powi(at as i32 + 1))
+}
+
 #[test]
-fn a_plan_says_how_many_runs_an_experiment_trains() {
-    let mut command = zoo("plan");
-    command.args(["rmt_vs_transformer", "--scale", "smoke", "--tflops", "1"]);
-    let shown = ok(&mut command);
+fn a_plan_adds_up_what_an_experiment_trains() {
+    let plan = |scale: &str| {
+        let mut command = zoo("plan");
+        ok(command.args(["hyper_ladder", "--scale", scale, "--tflops", "1e-3"]))
+    };
+    // One seed and no sweep.
+    let shown = plan("smoke");
+    let is_run = |line: &&str| line.contains(", size ");
+    let flops = shown.lines().filter(is_run).map(|line| {
+        let cells = line.split("  ").map(str::trim);
+        let cells: Vec<&str> = cells.filter(|cell| !cell.is_empty()).collect();
+        number(cells[4])
+    });
+    let flops: f64 = flops.sum();
+    let (_, all) = shown
+        .split_once("the experiment trains at most 16 runs: ")
+        .unwrap_or_else(|| panic!("{shown}"));
+    let (found, all) = all.split_once(" FLOP, ").unwrap();
+    assert!((number(found) / flops - 1.0).abs() < 0.01, "{shown}");
+    let hours: f64 = all.split_whitespace().next().unwrap().parse().unwrap();
+    assert!((hours * 3600.0 * 1e9 / flops - 1.0).abs() < 0.01, "{shown}");
+    // Five seeds of 16 runs, and two seeds of the points of the three swept sizes of three models.
+    let shown = plan("cpu");
     assert!(
-        shown.contains(
-            "A row is for one run; with its seeds and its sweep, the experiment trains at most "
-        ),
+        shown.contains("the experiment trains about 152 runs: "),
         "{shown}"
     );
 }

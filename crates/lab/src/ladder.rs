@@ -10,6 +10,7 @@ mod worth;
 use std::collections::{BTreeMap, BTreeSet};
 
 use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_data::Source;
 use residual_zoo_runs::did_you_mean;
 use serde::{Deserialize, Serialize};
 
@@ -133,6 +134,14 @@ impl Ladder {
                     let problem = format!(
                         "`{}` has other data than the baseline at `{}`, so their losses cannot be compared",
                         run.name, size.name
+                    );
+                    return Err(ConfigError::new("ladder", problem).into());
+                }
+                if has_curriculum(&at_size) {
+                    let problem = format!(
+                        "`{}` has a curriculum, so the length of its sequences follows from its losses, and a gain would \
+                         compare different tasks; leave `most_noise` out",
+                        run.name
                     );
                     return Err(ConfigError::new("ladder", problem).into());
                 }
@@ -312,6 +321,11 @@ fn parameters<C: ModelConfig>(run: &PlannedRun<C>) -> Result<f64, Error> {
         .validate(1)
         .map_err(|error| error.within(&run.name))?;
     Ok(config.model.cost(config.vocabulary(1)).params.other as f64)
+}
+
+fn has_curriculum<C: ModelConfig>(run: &PlannedRun<C>) -> bool {
+    let source = run.config.as_ref().map(|config| &config.data.source);
+    matches!(source, Some(Source::Copying(copying)) if copying.last_level() > 0)
 }
 
 /// Returns the name of a run or a line on `factor` times its tokens.

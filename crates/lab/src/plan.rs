@@ -171,7 +171,7 @@ impl<C: ModelConfig> Experiment<C> {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`only`].
+    /// Returns an error for a text that is empty or matches no run.
     pub fn only(
         &self,
         asked: &[String],
@@ -197,7 +197,7 @@ impl<C: ModelConfig> Experiment<C> {
 /// # Errors
 ///
 /// Returns an error for a text that is empty or matches no run.
-pub fn only<C: Clone>(
+pub(crate) fn only<C: Clone>(
     asked: &[String],
     planned: &[PlannedRun<C>],
 ) -> Result<Vec<PlannedRun<C>>, ConfigError> {

@@ -196,6 +196,21 @@ impl Observed {
         self.digits(value, 2)
     }
 
+    /// Shows a difference with its sign.
+    pub fn show_signed(self, difference: f64) -> String {
+        let sign = if difference > 0.0 { "+" } else { "" };
+        format!("{sign}{}", self.show_difference(difference))
+    }
+
+    /// Shows a difference with its sign, and ± half the width of its interval if the width is finite.
+    pub fn show_interval(self, difference: f64, half_width: f64) -> String {
+        let mut shown = self.show_signed(difference);
+        if half_width.is_finite() {
+            shown += &format!(" ± {}", self.show_difference(half_width));
+        }
+        shown
+    }
+
     fn digits(self, value: f64, significant: usize) -> String {
         match self.format {
             Format::Count => si(value),

@@ -1,6 +1,7 @@
 //! The results of an experiment: tables, charts, and the report.
 
 mod files;
+pub(crate) mod sweep_seeds;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -363,6 +364,12 @@ impl Results {
         })
     }
 
+    /// Returns the comparisons of the claims on the seeds of the sweep; `None` if the runs are too short to judge claims.
+    fn on_sweep_seeds(&self) -> Option<Table> {
+        let tuning = self.tuning.as_ref().filter(|_| self.judge)?;
+        sweep_seeds::table(&self.claims, &self.observations, tuning)
+    }
+
     /// Returns the margins of the claims about a quantity of a run. A claim without a verdict has no margin.
     fn margins(&self, run: &str, quantity: &str) -> Vec<String> {
         let is_tested = |found: &&Judgement| {
@@ -449,6 +456,7 @@ impl Results {
             sections.push(Section::Table(self.table()));
         }
         sections.extend(self.of_seeds().map(Section::Table));
+        sections.extend(self.on_sweep_seeds().map(Section::Table));
         sections.extend(self.tuning.iter().flat_map(Tuning::sections));
         sections.extend(self.sections_of_data());
         Report {

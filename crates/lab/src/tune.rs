@@ -123,25 +123,39 @@ impl Sweep {
         (found < asked).then_some([found, asked])
     }
 
-    /// Checks that every point can be set and gives a valid config. Returns the number of points of a run.
+    /// Checks that every point can be set and gives a valid config. Returns each swept run at every
+    /// point.
     ///
     /// # Errors
     ///
     /// Returns an error that names the first invalid point.
-    pub fn check_points<C: ModelConfig>(&self, planned: &[PlannedRun<C>]) -> Result<usize, Error> {
+    pub fn check_points<C: ModelConfig>(
+        &self,
+        planned: &[PlannedRun<C>],
+    ) -> Result<Vec<AtPoints<C>>, Error> {
         let planned = self.swept(planned);
         let points = self.points();
+        let runs = planned.iter().map(|run| AtPoints {
+            run: run.name.clone(),
+            points: Vec::new(),
+        });
+        let mut at_points: Vec<AtPoints<C>> = runs.collect();
         for candidate in self.candidates(&planned, &points)? {
+            let (run, point) = candidate.at;
+            let AtPoints {
+                run,
+                points: of_run,
+            } = &mut at_points[run];
             if let Some(config) = &candidate.planned.config {
-                let (run, point) = candidate.at;
-                let (run, set) = (&planned[run].name, self.set(&points[point]).join(", "));
+                let set = self.set(&points[point]).join(", ");
                 let place = format!("run `{run}`, {OVER} {set}");
                 config.validate(1).map_err(|error| {
                     ConfigError::new(format!("{place}: {}", error.field), error.problem)
                 })?;
             }
+            of_run.push(candidate.planned);
         }
-        Ok(points.len())
+        Ok(at_points)
     }
 
     /// Returns every run at every point. The name of each run includes its point.
@@ -231,6 +245,14 @@ impl Sweep {
             |run: &&PlannedRun<C>| self.rule.as_ref().is_none_or(|rule| rule.sweeps(run));
         planned.iter().filter(is_swept).cloned().collect()
     }
+}
+
+/// A run of an experiment at every point of a sweep.
+pub struct AtPoints<C> {
+    /// The name of the run.
+    pub run: String,
+    /// The run at each point, in the order of the points.
+    pub points: Vec<PlannedRun<C>>,
 }
 
 /// A sweep under way.

@@ -1,6 +1,6 @@
 //! Corrects the p-values of a paper's main claims as one family.
 
-use super::rows::Row;
+use super::rows::{P, Row};
 
 /// Returns the p-value of each claim after Holm's correction for the claims of its paper among `rows`, as text for the
 /// end of a table cell. The text is empty for a claim without a p-value, and if the paper has no other claim to
@@ -13,16 +13,16 @@ pub fn corrected(rows: &[&Row]) -> Vec<String> {
             paper_of(row) == paper && !row.says.starts_with("primary: ")
         };
         let known = (0..rows.len()).filter(of_paper);
-        let mut known: Vec<(usize, f64)> = known.filter_map(|at| Some((at, rows[at].p?))).collect();
+        let mut known: Vec<(usize, P)> = known.filter_map(|at| Some((at, rows[at].p?))).collect();
         let count = known.len();
         if count < 2 {
             continue;
         }
-        known.sort_by(|a, b| a.1.total_cmp(&b.1));
+        known.sort_by(|a, b| a.1.value.total_cmp(&b.1.value));
         let mut most: f64 = 0.0;
         for (rank, (at, p)) in known.into_iter().enumerate() {
-            most = most.max((count - rank) as f64 * p).min(1.0);
-            let p = match p <= 0.001 {
+            most = most.max((count - rank) as f64 * p.value).min(1.0);
+            let p = match p.is_below {
                 true => format!("< {most:.3}"),
                 false => format!("{most:.3}"),
             };
@@ -50,12 +50,16 @@ fn papers<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
 
 #[test]
 fn main_claims_are_corrected_within_their_paper() {
-    let row = |says: &str, p| Row {
+    let row = |says: &str, p: Option<f64>| Row {
         says: says.into(),
         sign: '?',
         found: String::new(),
         reported: String::new(),
-        p,
+        p: p.map(|value| P {
+            value,
+            is_below: value < 0.01,
+        }),
+        detectable: None,
     };
     let rows = [
         row("A (Zhu et al., Table 2)", Some(0.03)),

@@ -8,12 +8,16 @@ pub struct Paper {
     pub address: &'static str,
     /// The main claims: an experiment, and the beginning of the claim's text.
     pub main: &'static [(&'static str, &'static str)],
+    /// Notes on main claims: the beginning of the claim's text, and what its row must not leave out.
+    pub notes: &'static [(&'static str, &'static str)],
     /// The indices in `main` of the claims that the README shows.
     pub front: &'static [usize],
     /// The experiment that measures how the loss of the baseline falls with the number of tokens.
     pub tokens: Option<&'static str>,
     /// The claims whose differences are also given as multiples of the baseline's tokens.
     pub sizes: &'static [Size],
+    /// The runs of ladders whose gains are also given as multiples of the baseline's tokens.
+    pub ladders: &'static [Rungs],
     pub summary: &'static [&'static str],
 }
 
@@ -27,6 +31,15 @@ pub struct Size {
     pub run: &'static str,
     /// The factor that the paper reports, its measure, and its place in the paper.
     pub reported: Option<(f64, &'static str)>,
+}
+
+/// A run of a ladder.
+pub struct Rungs {
+    pub experiment: &'static str,
+    /// The name of the run without a size.
+    pub run: &'static str,
+    /// The name of the design, as in [`Size::name`].
+    pub design: &'static str,
 }
 
 pub const PAPERS: [Paper; 6] = [
@@ -53,6 +66,16 @@ pub const PAPERS: [Paper; 6] = [
                 "On WikiText without the characters that the training text lacks, the RMT needs fewer bits per byte",
             ),
         ],
+        notes: &[
+            (
+                "primary: With the same FLOPs, the loss of the RMT is lower",
+                "p is for a higher loss; the learning rates of the RMTs are not settled",
+            ),
+            (
+                "The loss falls as the stream grows",
+                "without the smallest stream, the slope is -0.004 ± 0.017",
+            ),
+        ],
         front: &[0],
         tokens: Some("rmt_tokens"),
         sizes: &[Size {
@@ -64,6 +87,11 @@ pub const PAPERS: [Paper; 6] = [
                 1.69,
                 "tokens to the same training loss, in one run (Table 3)",
             )),
+        }],
+        ladders: &[Rungs {
+            experiment: "rmt_ladder",
+            run: "RMT",
+            design: "RMT",
         }],
         summary: &[
             "After the same tokens, the RMT's loss is between 0.039 lower and 0.001 higher per character (95 %\n  \
@@ -91,8 +119,9 @@ pub const PAPERS: [Paper; 6] = [
              lead over it, 0.019 ± 0.022, is no test either.",
             "The highway transformer, second in Table 10, cannot be distinguished from the transformer. Its form\n  \
              or initialisation is probably not the paper's, because it hardly trains at the paper's learning rate.",
-            "The loss falls as the stream grows from 32 to 128. The sizes from 128 to 512 cannot be\n  \
-             distinguished.",
+            "Nearly all of the fall with the stream's size is from 32 to 64, where the smallest stream trains\n  \
+             unstably. Without it, the slope is −0.004 ± 0.017 for each doubling. The sizes from 128 to 512 cannot\n  \
+             be distinguished. The largest stream takes 30 % more FLOPs than the smallest.",
             "On WikiText without the characters that the training text lacks, after training on tiny shakespeare,\n  \
              the RMT needs 0.07 to 0.16 fewer bits per byte. This is a second run, on other seeds: in the first,\n  \
              these characters masked the difference.",
@@ -126,9 +155,14 @@ pub const PAPERS: [Paper; 6] = [
                 "On a ResNet, one more layer is better than the baseline",
             ),
         ],
+        notes: &[(
+            "LAuReL-RW+LR, whose learned weights",
+            "the paper names a softmax and a sigmoid, not twice a softmax",
+        )],
         front: &[0],
         tokens: None,
         sizes: &[],
+        ladders: &[],
         summary: &[
             "RW, LR and PA are the parts of LAuReL: residual weights, a low-rank correction, and the previous\n  \
              activations.",
@@ -177,9 +211,17 @@ pub const PAPERS: [Paper; 6] = [
                 "A TokenFormer as large as a ViT is about as good",
             ),
         ],
+        notes: &[
+            (
+                "On the tokens of the last stage alone, a transformer",
+                "the grown TokenFormer has seen 4.5 times as many tokens",
+            ),
+            ("The L2 norm and GELU are better", "losses on text"),
+        ],
         front: &[0],
         tokens: None,
         sizes: &[],
+        ladders: &[],
         summary: &[
             "On the tokens of the last stage alone, a transformer from scratch is worse than the grown model,\n  \
              as the paper reports. The large TokenFormer from scratch, which the paper does not train, is worse\n  \
@@ -235,9 +277,20 @@ pub const PAPERS: [Paper; 6] = [
                 "The recurrent transformer classifies images with an accuracy of 47.3 %",
             ),
         ],
+        notes: &[
+            (
+                "For the same FLOPs, one recurrent layer",
+                "the tolerance was added after the runs, and without it the claim is undecided; the recurrent layer sees 3.2 times the tokens",
+            ),
+            (
+                "α goes to zero on language (Section 6.3)",
+                "a negative α is clamped to 0",
+            ),
+        ],
         front: &[2],
         tokens: None,
         sizes: &[],
+        ladders: &[],
         summary: &[
             "From block to block, the equations of the paper carry the hidden state, and the authors' code\n  \
              carries the output of a layer. If both forms were trained, a claim names the form.",
@@ -312,14 +365,34 @@ pub const PAPERS: [Paper; 6] = [
                 "primary: Values shared by all layers cost at most",
             ),
         ],
+        notes: &[
+            (
+                "primary: Attention residuals have",
+                "after the results, with the seeds of `attention_residual`: -0.0156 ± 0.0155 over 16 seeds",
+            ),
+            (
+                "primary: With 12 layers, and initial output",
+                "12 % more FLOPs",
+            ),
+            ("primary: Static hyper-connections have", "6 % more FLOPs"),
+            (
+                "primary: mHC has a lower loss",
+                "33 % more FLOPs; with as many, the plain residual ends 0.064 ± 0.024 below mHC",
+            ),
+            (
+                "primary: Value residuals with learned",
+                "after the results, with the seeds of `value_residual`: -0.0122 ± 0.0079 over 16 seeds",
+            ),
+            ("primary: Value embeddings have", "6 % more parameters"),
+        ],
         front: &[4, 1],
         tokens: Some("streams_tokens"),
         sizes: &[
             Size {
                 name: "value residuals, learned weights",
-                experiment: "value_residual",
-                claim: "ResFormer with learned weights has a lower loss",
-                run: "learnable",
+                experiment: "values",
+                claim: "primary: Value residuals with learned scalars have a lower loss",
+                run: "learned scalars",
                 reported: Some((1.25, "tokens (abstract of version 5)")),
             },
             Size {
@@ -375,23 +448,43 @@ pub const PAPERS: [Paper; 6] = [
                 reported: None,
             },
         ],
+        ladders: &[
+            Rungs {
+                experiment: "hyper_ladder",
+                run: "hyper",
+                design: "hyper-connections",
+            },
+            Rungs {
+                experiment: "hyper_ladder",
+                run: "static hyper",
+                design: "static hyper-connections",
+            },
+            Rungs {
+                experiment: "mhc_ladder",
+                run: "mHC",
+                design: "mHC",
+            },
+        ],
         summary: &[
             "DenseFormer with twelve layers ends 0.019 ± 0.008 below the transformer. A transformer\n  \
              of sixteen layers ends above the transformer of twelve layers after so few tokens, so the claim\n  \
              about a deeper transformer is not tested.",
             "Attention residuals in blocks of two layers end 0.020 ± 0.022 below the plain residual, and full ones\n  \
              0.018 ± 0.031 below: both undecided. In two of eight seeds, the full form ends above the plain residual.",
-            "With twelve layers, value residuals cannot be distinguished from the transformer. With learned\n  \
-             weights, the loss is lower by 0.008 ± 0.008. Eight seeds can detect a difference of 0.011.",
+            "Value residuals are undecided in two experiments with twelve layers. In `value_residual`, learned\n  \
+             weights lower the loss by 0.008 ± 0.008, and in `values`, on other seeds, by 0.016 ± 0.015. Taken\n  \
+             together after the results, they lower it by 0.012 ± 0.008 over 16 seeds.",
+            "Attention residuals were trained twice too. Taken together after the results, the full form lowers the\n  \
+             loss by 0.0156 ± 0.0155 over 16 seeds.",
             "With learned weights, five of eight runs reach the final loss of the transformer sooner. The other\n  \
-             three never do, by 0.0017, 0.0003 and 0.0001. The gain is worth 1.02 times the transformer's tokens\n  \
-             (less than 1 to 1.05). In the paper, value residuals save 20.3 % of the tokens, which is 1.25 times.\n  \
+             three never do, by 0.0017, 0.0003 and 0.0001. In the paper, value residuals save 20.3 % of the tokens, which is 1.25 times.\n  \
              The abstract does not say to which variant this figure belongs.",
             "On the seeds of `hyper_depth`, value embeddings end 0.034 ± 0.010 below the transformer. Learned\n  \
              scalars end 0.016 ± 0.015 below it, and gated values 0.012 ± 0.013: both undecided. Gated values end\n  \
              0.005 ± 0.007 above learned scalars (undecided); in their paper, they end below.",
             "Values that all layers share, with 7 % fewer parameters, end 0.005 ± 0.015 below the transformer. So\n  \
-             eight seeds do not show a penalty of sharing, and do not rule out one of 0.01.",
+             eight seeds do not show a penalty of sharing, and do not rule out one of 0.01. On the four seeds of\n  \
+             the sweep, they end 0.019 ± 0.037 above it.",
             "The shares of tokens and FLOPs at which value residuals and attention residuals reach a loss are\n  \
              upper bounds. The models are validated four times, and the loss in between is interpolated linearly.",
             "With 12 layers, static hyper-connections end 0.077 ± 0.013 below the plain residual, and dynamic ones\n  \
@@ -414,6 +507,9 @@ pub const PAPERS: [Paper; 6] = [
             "With as many FLOPs as mHC, the plain residual ends 0.064 ± 0.024 below mHC. This comparison\n  \
              interpolates the losses of `streams_tokens` and was added after the results.",
             "The paper's figure for mHC is a training loss, and the rows here compare validation losses.",
+            "On the four seeds of the sweep, at the same learning rate, mHC ends 0.007 ± 0.018 below the plain\n  \
+             residual with 12 layers and 0.009 ± 0.013 above it with 4. Over all twelve seeds, it ends\n  \
+             0.023 ± 0.012 and 0.003 ± 0.009 below it.",
             "The difference between mHC and mHC with b_res = −8, which hardly mixes the streams at first, is\n  \
              undecided: 0.014 ± 0.029.",
             "With 4 layers, static and dynamic hyper-connections end 0.026 ± 0.015 and 0.018 ± 0.010 below the\n  \
@@ -422,10 +518,10 @@ pub const PAPERS: [Paper; 6] = [
             "With 4 layers, mHC cannot be distinguished from the plain residual.",
             "With 32 layers, post-norm still trains if its learning rate is small. At twice that learning rate,\n  \
              all six sweep seeds of DeepNorm train and two of post-norm. At four times, four of DeepNorm train and\n  \
-             none of post-norm. The claim of DeepNorm's paper is stability, and the row compares losses.",
+             none of post-norm. The claim of DeepNorm's paper is stability, so its claim about losses is not tested.",
             "At twice post-norm's best learning rate, DeepNorm ends 0.056 ± 0.050 below post-norm: undecided\n  \
-             after the correction (p 0.066). Without the claim that is not in the paper, p is 0.033, and the claim\n  \
-             would hold. After so few tokens, DeepNorm ends 0.340 ± 0.026 above pre-norm.",
+             after the correction for two claims (p 0.066, and 0.033 without it). After so few tokens, DeepNorm\n  \
+             ends 0.340 ± 0.026 above pre-norm.",
             "ReZero's best learning rate is four times post-norm's. Seven of its eight seeds end below every seed\n  \
              of post-norm. The eighth learns no more than the frequencies of characters. All eight end above\n  \
              pre-norm, by 0.245 or more. Their initialisation comes from GPT-2, not from ReZero's authors, and a\n  \
@@ -462,9 +558,17 @@ pub const PAPERS: [Paper; 6] = [
                 "primary: With half the tokens, Muon has no higher loss than AdamW with all of them",
             ),
         ],
+        notes: &[
+            (
+                "primary: Attention with a gate",
+                "+0.011 on the four seeds of the sweep, and -0.004 ± 0.011 over all twelve",
+            ),
+            ("primary: Canon layers have", "7 % more parameters"),
+        ],
         front: &[],
         tokens: None,
         sizes: &[],
+        ladders: &[],
         summary: &[
             "A Llama of 117k parameters ends 0.113 ± 0.015 below a GPT-2 of the same size, both with tuned\n  \
              learning rates. Without SwiGLU and the untied unembedding, the lead is still 0.095 ± 0.013. RMS norms,\n  \

@@ -4,6 +4,8 @@ use std::fs;
 
 use residual_zoo_testing::root;
 
+use super::pages::Table;
+
 /// The published results of an experiment.
 pub struct Results {
     pub name: String,
@@ -14,6 +16,9 @@ pub struct Results {
     pub is_trained: bool,
 }
 
+/// The end of the text of a claim that no paper makes.
+const NOT_IN_PAPER: &str = "(not in the paper)";
+
 /// A claim with its verdict.
 #[derive(Clone)]
 pub struct Row {
@@ -21,8 +26,18 @@ pub struct Row {
     pub sign: char,
     pub found: String,
     pub reported: String,
-    /// The p-value before any correction. A p-value printed as `< 0.001` becomes 0.001.
-    pub p: Option<f64>,
+    /// The p-value before any correction.
+    pub p: Option<P>,
+    /// The smallest difference that the seeds would show in 80 % of cases, as text.
+    pub detectable: Option<String>,
+}
+
+/// A p-value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct P {
+    pub value: f64,
+    /// Whether the p-value is below `value`, as in `< 0.001`.
+    pub is_below: bool,
 }
 
 impl Results {
@@ -35,21 +50,10 @@ impl Results {
             .lines()
             .find_map(|line| line.strip_suffix(" of training"));
         // With several texts, each text has its own number of passes.
-        let passes = page.split("## Data").nth(1).and_then(|data| {
-            let mut lines = data.lines().filter(|line| line.starts_with("| "));
-            let cells = |line: &str| {
-                line.trim_matches(['|', ' '])
-                    .split(" | ")
-                    .map(str::to_owned)
-                    .collect::<Vec<_>>()
-            };
-            let column = cells(lines.next()?)
-                .iter()
-                .position(|cell| cell.starts_with("passes"))?;
-            let passes = lines
-                .skip(1)
-                .filter_map(|line| cells(line).get(column).cloned());
-            Some(passes.collect::<Vec<_>>().join(" and "))
+        let passes = Table::of(&page, "Data").and_then(|data| {
+            let column = data.column("passes")?;
+            let passes: Vec<&str> = data.rows.iter().map(|row| row[column].as_str()).collect();
+            Some(passes.join(" and "))
         });
         let seeds = after("Means over ");
         let budget = match (time, seeds, passes.as_deref()) {
@@ -83,7 +87,7 @@ impl Results {
 impl Row {
     /// Whether the claim is in the paper.
     pub fn is_of_paper(&self) -> bool {
-        !self.says.ends_with("(not in the paper)")
+        !self.says.ends_with(NOT_IN_PAPER)
     }
 
     /// Whether the claim counts as a claim of the paper. A source `check: …` marks a claim that holds by construction
@@ -97,6 +101,10 @@ impl Row {
     /// Reads a row of the table of claims.
     fn read(line: &str) -> Option<Self> {
         let cells = line.strip_prefix("| ")?.strip_suffix(" |")?;
+        assert!(
+            !line.contains("(not in the papers)"),
+            "write `{NOT_IN_PAPER}`: {line}"
+        );
         let [says, verdict, measured, reported] = cells.split(" | ").collect::<Vec<_>>()[..] else {
             return None;
         };
@@ -107,6 +115,7 @@ impl Row {
             found: short(measured),
             reported: reported.into(),
             p: uncorrected(measured),
+            detectable: detectable(measured),
         })
     }
 }
@@ -171,13 +180,18 @@ fn corrected(measured: &str) -> Option<String> {
 }
 
 /// Returns the p-value before the correction.
-fn uncorrected(measured: &str) -> Option<f64> {
+fn uncorrected(measured: &str) -> Option<P> {
     let (_, p) = measured.rsplit_once("; p ")?;
-    p.split(',')
-        .next()?
-        .trim_start_matches(['=', '<', ' '])
-        .parse()
-        .ok()
+    let p = p.split(',').next()?.trim();
+    let value = p.trim_start_matches(['=', '<', ' ']).parse().ok()?;
+    let is_below = p.starts_with('<');
+    Some(P { value, is_below })
+}
+
+/// Returns the detectable difference.
+fn detectable(measured: &str) -> Option<String> {
+    let (_, rest) = measured.split_once(", detectable ")?;
+    Some(rest.split([';', ' ']).next()?.to_owned())
 }
 
 fn each_seed(measured: &str) -> Option<String> {
@@ -233,7 +247,9 @@ fn a_measurement_is_shortened() {
     let measured = "A, 1: 1.5; B: 1.7 nats; difference -0.2 ± 0.1 over 8 seeds, detectable 0.14; p = 0.010, \
                     corrected 0.020";
     assert_eq!(short(measured), "1.5 against 1.7: -0.2 ± 0.1, p 0.020");
-    assert_eq!(uncorrected(measured), Some(0.01));
+    let of = |value, is_below| Some(P { value, is_below });
+    assert_eq!(uncorrected(measured), of(0.01, false));
+    assert_eq!(detectable(measured).as_deref(), Some("0.14"));
     let alone = measured.split(", corrected").next().unwrap();
     assert_eq!(short(alone), "1.5 against 1.7: -0.2 ± 0.1, p 0.010");
     let by_seeds = "A: 1.5; B: 1.7 nats; difference -0.2 ± 0.3 over 8 seeds, detectable 0.4; lower in 7 of 8 \
@@ -247,7 +263,7 @@ fn a_measurement_is_shortened() {
         short(memory),
         "37.8 against 37.3 MiB: +0.5 ± 0.0, p < 0.001"
     );
-    assert_eq!(uncorrected(memory), Some(0.001));
+    assert_eq!(uncorrected(memory), of(0.001, true));
     let close = "A: 1.5; B: 1.5 nats; difference -0.0000 ± 0.0000 over 8 seeds, detectable 0.0000; tolerance 0.0020";
     assert_eq!(short(close), "1.5 in both, tolerance 0.0020");
     assert_eq!(

@@ -2,17 +2,21 @@
 //! loss by the same amount.
 
 use std::fmt::Write as _;
-use std::fs;
 
+use residual_zoo::core::{Cost, ModelConfig as _};
 use residual_zoo::lab::ladder::{Fall, Losses, Worth};
-use residual_zoo_testing::root;
+use residual_zoo::report::si;
 
+use super::pages::Table;
 use super::papers::{PAPERS, Paper, Size};
 use super::rows::{Results, Row};
-use super::{find, of_paper};
+use super::{find, ladder, of_paper};
+use crate::suite_files::experiment;
 
 /// The losses of the baseline of an experiment on tokens.
 struct Baseline {
+    /// The name of the run with 1 times the tokens.
+    name: String,
     seeds: Vec<String>,
     fall: Fall,
 }
@@ -26,39 +30,27 @@ impl Baseline {
             run.rsplit(' ').next()?.parse().ok()
         };
         let runs = runs.into_iter();
+        let first = runs.clone().find(|(run, _)| factor(run) == Some(1.0));
         let points = runs.filter_map(|(run, losses)| Some((factor(&run)?, losses)));
         let points: Vec<_> = points.collect();
         let fall = Fall::new(points).unwrap_or_else(|| panic!("{name}"));
-        Self { seeds, fall }
+        let (name, _) = first.unwrap_or_else(|| panic!("{name}"));
+        Self { name, seeds, fall }
     }
 }
 
 /// Reads a page's table of the loss of every seed. Returns the seeds, and each run with its losses. Both are empty if
 /// the page has no such table.
 fn seeds_of(name: &str) -> (Vec<String>, Vec<(String, Vec<f64>)>) {
-    let page = root().join(format!("docs/results/{name}.md"));
-    let page = fs::read_to_string(page).unwrap();
-    let Some((_, table)) = page.split_once("## Every seed") else {
+    let Some(table) = Table::read(name, "Every seed") else {
         return Default::default();
     };
-    let table = table.split("\n## ").next().unwrap();
-    let mut rows = table
-        .lines()
-        .filter(|line| line.starts_with("| "))
-        .map(|line| {
-            let cells = line
-                .trim_matches('|')
-                .split('|')
-                .map(|cell| cell.trim().to_owned());
-            cells.collect::<Vec<_>>()
-        });
-    let seeds = rows.next().unwrap().split_off(2);
-    let losses = rows.filter(|cells| cells[1] == "valid loss");
+    let losses = table.rows.iter().filter(|cells| cells[1] == "valid loss");
     let losses = losses.map(|cells| {
         let values = cells[2..].iter().map(|cell| cell.parse().unwrap());
         (cells[0].clone(), values.collect())
     });
-    (seeds, losses.collect())
+    (table.columns[2..].to_vec(), losses.collect())
 }
 
 /// Reads `a ± b` at the start of the text.
@@ -83,20 +75,48 @@ fn verdict(worth: &Worth, reported: f64) -> &'static str {
     }
 }
 
-/// Formats a factor. The baselines are trained on at most twice their tokens.
-fn shown(factor: f64) -> String {
-    Worth::shown(factor, 2.0)
+/// A gain over a baseline in the unit of tokens.
+pub struct Gain {
+    /// The name of the design.
+    pub design: &'static str,
+    /// The number of parameters of the baseline without embeddings, as shown on pages.
+    pub size: String,
+    pub worth: Worth,
+    /// The largest factor on the tokens with which the baseline was trained.
+    pub most: f64,
+    /// The training FLOPs divided by the baseline's.
+    pub flops: String,
+    /// The factor that the paper reports, and its measure.
+    pub reported: Option<(f64, &'static str)>,
+    /// A link to the experiment.
+    pub link: String,
 }
 
-/// Returns the sizes of a paper's claims, in the order of [`Paper::sizes`]. The list is empty until the experiment on
-/// tokens has a page.
-pub fn sizes(paper: &Paper, all: &[Results]) -> Vec<(&'static Size, String, Worth)> {
+/// Returns the gains of a paper's designs. The gains of a design on ladders follow its claim. The claims are left out
+/// until the experiment on tokens has a page.
+pub fn gains(paper: &Paper, all: &[Results]) -> Vec<Gain> {
+    let mut ladders = ladder::gains(paper, all);
+    let mut gains = Vec::new();
+    for gain in of_claims(paper, all) {
+        let is_same = |rung: &Gain| rung.design == gain.design;
+        let (same, others) = ladders.into_iter().partition(is_same);
+        gains.push(gain);
+        gains.extend::<Vec<Gain>>(same);
+        ladders = others;
+    }
+    gains.extend(ladders);
+    gains
+}
+
+/// Returns the gains of a paper's claims, in the order of [`Paper::sizes`].
+fn of_claims(paper: &Paper, all: &[Results]) -> Vec<Gain> {
     let of_tokens = |name| all.iter().find(|it| it.name == name);
     let Some(tokens) = paper.tokens.and_then(of_tokens) else {
         return Vec::new();
     };
     let baseline = Baseline::read(&tokens.name);
-    let size = |size: &'static Size| {
+    let of_baseline = cost(paper, &tokens.name, &baseline.name);
+    let gain = |size: &'static Size| {
         let (results, row) = find(all, (size.experiment, size.claim));
         let (seeds, runs) = seeds_of(size.experiment);
         let own = runs.into_iter().find(|(run, _)| run == size.run);
@@ -109,127 +129,60 @@ pub fn sizes(paper: &Paper, all: &[Results]) -> Vec<(&'static Size, String, Wort
             }
         };
         let worth = baseline.fall.worth(&model);
-        (
-            size,
-            results.link(""),
-            worth.unwrap_or_else(|| panic!("{}", size.name)),
-        )
+        // A design reads as many tokens as its baseline.
+        let of_design = cost(paper, size.experiment, size.run);
+        let flops = of_design.training_flops() as f64 / of_baseline.training_flops() as f64;
+        Gain {
+            design: size.name,
+            size: si(of_baseline.params.other as f64),
+            worth: worth.unwrap_or_else(|| panic!("{}", size.name)),
+            most: baseline.fall.most(),
+            flops: format!("{flops:.2}"),
+            reported: size.reported,
+            link: results.link(""),
+        }
     };
-    paper.sizes.iter().map(size).collect()
+    paper.sizes.iter().map(gain).collect()
 }
 
-/// Formats a table of the sizes.
-pub fn table(sizes: &[(&Size, String, Worth)]) -> String {
-    let mut text =
-        "| | here, × the tokens | paper | size | experiment |\n|---|---|---|---|---|\n".to_owned();
-    for (size, link, worth) in sizes {
-        let Worth { factor, low, high } = worth;
-        let (reported, verdict) = match size.reported {
-            Some((factor, measure)) => (format!("{factor} × {measure}"), verdict(worth, factor)),
+/// Returns the parameters and FLOPs of the model of an experiment's run.
+fn cost(paper: &Paper, name: &str, run: &str) -> Cost {
+    let planned = experiment(paper.directory, name, "cpu").plan(&[]).unwrap();
+    let of_run = planned.into_iter().find(|it| it.name == run);
+    let config = of_run.and_then(|it| it.config);
+    let config = config.unwrap_or_else(|| panic!("{name}: {run}"));
+    config.model.cost(config.vocabulary(1))
+}
+
+/// Formats a table of the gains.
+pub fn table(gains: &[Gain]) -> String {
+    let mut text = "| design | parameters | here, × the tokens | × the FLOPs | paper | against the paper | experiment |\n\
+                    |---|---:|---|---|---|---|---|\n"
+        .to_owned();
+    for gain in gains {
+        let Worth { factor, low, high } = gain.worth;
+        let shown = |factor| Worth::shown(factor, gain.most);
+        let (reported, verdict) = match gain.reported {
+            Some((factor, measure)) => (
+                format!("{factor} × {measure}"),
+                verdict(&gain.worth, factor),
+            ),
             None => (String::new(), ""),
         };
-        let name = size.name;
-        let (factor, low, high) = (shown(*factor), shown(*low), shown(*high));
         writeln!(
             text,
-            "| {name} | {factor} ({low} to {high}) | {reported} | {verdict} | {link} |"
+            "| {} | {} | {} ({} to {}) | {} | {reported} | {verdict} | {} |",
+            gain.design,
+            gain.size,
+            shown(factor),
+            shown(low),
+            shown(high),
+            gain.flops,
+            gain.link
         )
         .unwrap();
     }
     text
-}
-
-const ROW: f64 = 30.0;
-const LEFT: f64 = 260.0;
-const WIDTH: f64 = 760.0;
-const TOP: f64 = 18.0;
-
-/// Draws a forest plot: a line for each interval, a dot for its middle, and a diamond for the paper's factor. Values
-/// outside the trained factors are drawn at the limits.
-pub fn plot(sizes: &[(&Size, String, Worth)]) -> String {
-    let within = |factor: f64| factor.clamp(1.0, 2.0);
-    let ends = sizes.iter().flat_map(|(size, _, worth)| {
-        [worth.low, worth.high]
-            .into_iter()
-            .chain(size.reported.map(|(factor, _)| factor))
-            .map(within)
-    });
-    let (low, high) = ends.fold((1.0, 1.0), |(low, high): (f64, f64), x| {
-        (low.min(x), high.max(x))
-    });
-    // Rounds both ends outwards to a quarter of a doubling.
-    let (low, high) = (
-        (4.0 * low.log2()).floor() / 4.0,
-        (4.0 * high.log2()).ceil() / 4.0,
-    );
-    let x = |factor: f64| LEFT + (factor.log2() - low) / (high - low) * (WIDTH - LEFT - 30.0);
-    let bottom = TOP + ROW * sizes.len() as f64;
-    let height = bottom + 56.0;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
-         aria-label=\"Gains as a multiple of the tokens\"><style>\n\
-         svg {{ color-scheme: light dark; --page: #fff; --ink: #1b1f24; --muted: #5a636e; --grid: #e8ebee; --c: #043aa8; --p: #c53d0c; font: 14px system-ui, sans-serif; }}\n\
-         @media (prefers-color-scheme: dark) {{ svg {{ --page: #14161a; --ink: #e7eaee; --muted: #9da7b3; --grid: #282c33; --c: #6096e3; --p: #f0995c; }} }}\n\
-         text {{ fill: var(--ink); }} .tick {{ fill: var(--muted); text-anchor: middle; }} .name {{ text-anchor: end; }}\n\
-         .grid {{ stroke: var(--grid); }} .one {{ stroke: var(--muted); stroke-dasharray: 4 3; }}\n\
-         .here {{ stroke: var(--c); stroke-width: 2; }} circle {{ fill: var(--c); }} .paper {{ fill: var(--p); }}\n\
-         </style>\n<rect width=\"100%\" height=\"100%\" style=\"fill: var(--page)\"/>\n"
-    );
-    let mut tick = (4.0 * low).round() as i64;
-    while tick as f64 <= 4.0 * high {
-        let factor = (tick as f64 / 4.0).exp2();
-        let (at, class) = (x(factor), if tick == 0 { "one" } else { "grid" });
-        writeln!(
-            svg,
-            "<line class=\"{class}\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{bottom}\"/>\
-             <text class=\"tick\" x=\"{at:.1}\" y=\"{:.0}\">{factor:.2}</text>",
-            bottom + 18.0
-        )
-        .unwrap();
-        tick += 1;
-    }
-    for (i, (size, _, worth)) in sizes.iter().enumerate() {
-        let y = TOP + ROW * (i as f64 + 0.5);
-        writeln!(
-            svg,
-            "<text class=\"name\" x=\"{:.0}\" y=\"{:.1}\">{}</text>\
-             <line class=\"here\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
-             <circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"5\"/>",
-            LEFT - 14.0,
-            y + 5.0,
-            size.name,
-            x(within(worth.low)),
-            x(within(worth.high)),
-            x(within(worth.factor))
-        )
-        .unwrap();
-        if let Some((factor, _)) = size.reported {
-            let at = x(factor);
-            let (left, right, above, below) = (at - 6.0, at + 6.0, y - 6.0, y + 6.0);
-            writeln!(
-                svg,
-                "<polygon class=\"paper\" points=\"{left:.1},{y:.1} {at:.1},{above:.1} {right:.1},{y:.1} {at:.1},{below:.1}\"/>"
-            )
-            .unwrap();
-        }
-    }
-    let (dot, diamond) = (LEFT + 6.0, LEFT + 250.0);
-    let y = bottom + 42.0;
-    let middle = y - 5.0;
-    writeln!(
-        svg,
-        "<circle cx=\"{dot}\" cy=\"{middle}\" r=\"5\"/><text x=\"{:.0}\" y=\"{y}\">here, with the 95 % interval</text>\
-         <polygon class=\"paper\" points=\"{:.1},{middle} {diamond:.1},{:.1} {:.1},{middle} {diamond:.1},{:.1}\"/>\
-         <text x=\"{:.0}\" y=\"{y}\">paper</text>\n</svg>",
-        dot + 12.0,
-        diamond - 6.0,
-        middle - 6.0,
-        diamond + 6.0,
-        middle + 6.0,
-        diamond + 12.0
-    )
-    .unwrap();
-    svg
 }
 
 #[test]

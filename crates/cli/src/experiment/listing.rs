@@ -156,8 +156,9 @@ pub(super) fn list_runs<C: ModelConfig>(
         print(&wrapped(&note, ""))?;
     }
     if let Some(sweep) = &experiment.sweep {
-        let (points, seeds) = (sweep.check_points(planned)?, sweep.seeds.len());
-        let count = points * seeds * sweep.swept(planned).len();
+        let runs = sweep.check_points(planned)?;
+        let points = runs.first().map_or(0, |run| run.points.len());
+        let count = points * sweep.seeds.len() * runs.len();
         let least = if sweep.widen > 0 { "at least " } else { "" };
         print(&format!(
             "\nsweep: {least}{}, {least}{} for each run and seed\n{}",

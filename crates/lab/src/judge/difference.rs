@@ -140,7 +140,7 @@ impl Difference {
         }
         let of = Observed::of_all(&test.quantity, [one.means, other.means].concat());
         let show = |(run, than): (&str, &str), pair: &Paired| {
-            let difference = signed(&of, pair.means[0] - pair.means[1]);
+            let difference = of.show_signed(pair.means[0] - pair.means[1]);
             format!("{run} − {than}: {difference}")
         };
         let because = [
@@ -171,7 +171,7 @@ impl Difference {
             } else {
                 "includes"
             };
-            self.because += &format!("; {has} the reported {}", signed(of, reported));
+            self.because += &format!("; {has} the reported {}", of.show_signed(reported));
         }
         self
     }
@@ -188,7 +188,7 @@ impl Difference {
         let found = estimate(&differences)?;
         let mut margin = None;
         if !is_exact {
-            let difference = signed(of, found.mean);
+            let difference = of.show_signed(found.mean);
             because += &match found.count {
                 1 => format!("; difference {difference}; {ONE_SEED}"),
                 count => {
@@ -208,12 +208,6 @@ impl Difference {
             margin,
         })
     }
-}
-
-/// Returns a difference with its sign.
-pub(super) fn signed(of: &Observed, difference: f64) -> String {
-    let sign = if difference > 0.0 { "+" } else { "" };
-    format!("{sign}{}", of.show_difference(difference))
 }
 
 /// Tests whether one run has more (`direction` 1) or less (−1) of a quantity than the other. The run may also be worse

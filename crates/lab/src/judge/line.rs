@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use residual_zoo_report::sig;
 
-use super::difference::signed;
 use super::{Finding, Found, ONE_SEED, estimate, is_exact};
 use crate::claims::{Below, Exponent, Falls, Keeps};
 use crate::observe::points_by_run;
@@ -73,13 +72,7 @@ pub(super) fn below(observations: &[Observation], test: &Below) -> Found {
     }
     let found = estimate(&means)?;
     let (of, along) = (Observed::of(&test.quantity), Observed::of(&test.along));
-    let show = |found: Estimate, sign: f64| match found.count {
-        1 => signed(&of, sign * found.mean),
-        _ => {
-            let difference = signed(&of, sign * found.mean);
-            format!("{difference} ± {}", of.show_difference(found.half_width))
-        }
-    };
+    let show = |found: Estimate, sign: f64| of.show_interval(sign * found.mean, found.half_width);
     let mut each = Vec::new();
     let mut agree = true;
     for (x, far) in of_points.values() {
@@ -192,7 +185,7 @@ pub(super) fn keeps(observations: &[Observation], test: &Keeps) -> Found {
     }
     let (within, last) = (estimate(&slopes)?, estimate(&lasts)?);
     let (of, along) = (Observed::of(&test.quantity), Observed::of(&test.along));
-    let slope = signed(&of, within.mean - test.within);
+    let slope = of.show_signed(within.mean - test.within);
     let because = match within.count {
         _ if is_exact => format!("{} for each doubling", of.with_unit(slope)),
         1 => format!("{} for each doubling; {ONE_SEED}", of.with_unit(slope)),
@@ -211,7 +204,7 @@ pub(super) fn keeps(observations: &[Observation], test: &Keeps) -> Found {
             _ => format!(" ± {}", of.show_difference(y.half_width)),
         };
         let at = along.with_unit(along.show(x.mean));
-        format!("{}{half_width} at {at}", signed(&of, y.mean))
+        format!("{}{half_width} at {at}", of.show_signed(y.mean))
     };
     let each: Vec<String> = sizes.iter().map(at).collect();
     let tolerance = of.show_difference(test.within);

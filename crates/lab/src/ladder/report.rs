@@ -8,17 +8,6 @@ use crate::results::sentence;
 use crate::tuning::RuleFit;
 use crate::{Observed, Tuning};
 
-/// Formats a number with its sign and half the width of its interval.
-fn interval(mean: f64, half_width: f64) -> String {
-    let of = Observed::of(GAIN);
-    let sign = if mean > 0.0 { "+" } else { "" };
-    let mean = format!("{sign}{}", of.show_difference(mean));
-    match half_width.is_finite() {
-        true => format!("{mean} ± {}", of.show_difference(half_width)),
-        false => mean,
-    }
-}
-
 impl Effects {
     /// Returns the table of gains and, if gains are extrapolated, the table of their trends.
     pub fn tables(&self) -> Vec<Table> {
@@ -41,10 +30,11 @@ impl Effects {
             Column::number("tokens", ""),
             Column::number("tokens / size", ""),
         ]);
+        let of = Observed::of(GAIN);
         let rows = self.gains.iter().map(|gain| {
             let mut row: Vec<Cell> = vec![
                 format!("{}, {}", gain.run, gain.size).into(),
-                interval(gain.mean, gain.half_width).into(),
+                of.show_interval(gain.mean, gain.half_width).into(),
             ];
             let shown = |factor| Worth::shown(factor, self.most_tokens);
             let worth = gain
@@ -105,18 +95,19 @@ impl Effects {
             .trends
             .first()
             .map_or(String::new(), |trend| si(trend.at));
+        let of = Observed::of(GAIN);
         let row = |trend: &super::effects::Trend| -> Vec<Cell> {
             let doubts = match (trend.doubts.is_empty(), trend.detectable_bend) {
                 (true, Some(bend)) => {
-                    let bend = Observed::of(GAIN).show_difference(bend);
+                    let bend = of.show_difference(bend);
                     format!("no doubt found; a bend of {bend} for each doubling would have shown")
                 }
                 _ => format!("not to be trusted: {}", trend.doubts.join("; ")),
             };
             vec![
                 trend.run.as_str().into(),
-                interval(trend.slope, trend.slope_half_width).into(),
-                interval(trend.mean, trend.half_width).into(),
+                of.show_interval(trend.slope, trend.slope_half_width).into(),
+                of.show_interval(trend.mean, trend.half_width).into(),
                 doubts.into(),
             ]
         };

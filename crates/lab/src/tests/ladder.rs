@@ -207,6 +207,11 @@ fn a_ladder_that_means_nothing_is_refused() {
             "`deep` has other data than the baseline at `small`",
         ),
         (
+            "  seeds: [1, 2],",
+            "  data: (source: Copying(noise: 4, most_noise: 8)),\n  seeds: [1, 2],",
+            "`plain` has a curriculum",
+        ),
+        (
             r#"field: "train.learning_rate""#,
             r#"field: "train.warmup""#,
             "`sweep.over` varies `train.warmup`, which the sizes of a ladder set",

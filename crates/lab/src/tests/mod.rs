@@ -15,6 +15,7 @@ use residual_zoo_gpt2::Gpt2Config;
 use residual_zoo_runs::Row;
 use residual_zoo_train::FirstWeights;
 
+use crate::plan::only;
 use crate::*;
 
 type Gpt2Experiment = Experiment<PlainModel<Gpt2Config>>;

@@ -7,6 +7,7 @@ use residual_zoo_runs::parse_ron;
 use super::*;
 use crate::Missing;
 use crate::charts::RunRow;
+use crate::claims::{By, Compared};
 use crate::facts::data_table;
 use crate::sweep::Value;
 
@@ -473,18 +474,90 @@ fn times_are_drawn_in_milliseconds() {
     );
 }
 
-#[test]
-fn the_losses_of_a_sweep_are_those_of_their_seeds() {
-    let point = TriedPoint {
-        directories: vec![None, Some("pool/b".into())],
+/// Makes a point of a sweep that was trained to the end.
+fn point(losses: &[Option<f64>]) -> TriedPoint {
+    TriedPoint {
+        directories: vec![None; losses.len()],
         values: vec![Value::Number(0.1)],
         set: Vec::new(),
         share: 1.0,
         tokens: 0.0,
-        losses: vec![None, Some(2.5)],
-        failed: Some("diverged".into()),
+        losses: losses.to_vec(),
+        failed: None,
         is_beyond: false,
         is_untrained: false,
+    }
+}
+
+#[test]
+fn claims_are_compared_on_the_seeds_of_the_sweep_too() {
+    let lower = |run: &str, than: &str| Judgement {
+        claim: Claim {
+            says: String::new(),
+            source: String::new(),
+            published: String::new(),
+            test: Test::Lower(Compared {
+                quantity: "valid_loss".into(),
+                run: run.into(),
+                than: than.into(),
+                beyond: None,
+                within: 0.0,
+                by: By::Mean,
+            }),
+            primary: false,
+        },
+        verdict: Verdict::Holds,
+        because: String::new(),
+        margin: None,
+        p: None,
+    };
+    // The second claim compares a run that was not swept.
+    let claims = [
+        lower("new", "old"),
+        lower("new", "other"),
+        lower("new", "old"),
+    ];
+    let mut found = seeds("new", "valid_loss", &[2.0, 2.1]);
+    found.extend(seeds("old", "valid_loss", &[2.2, 2.4]));
+    found.extend(seeds("other", "valid_loss", &[2.2, 2.4]));
+    let swept = |run: &str, losses: &[Option<f64>]| SweptRun {
+        run: run.into(),
+        tried: vec![point(&[Some(9.0); 3]), point(losses)],
+        best: Some(1),
+        broken: None,
+    };
+    let sweep = r#"(over: [(field: "train.learning_rate", values: Grid([0.1]))], seeds: [7, 1, 8], tuned: true)"#;
+    let mut tuning = Tuning {
+        sweep: parse_ron(sweep, "sweep.ron".as_ref()).unwrap(),
+        runs: vec![
+            // Seed 1 judges the claims, and seed 8 of the old model failed.
+            swept("new", &[Some(2.1), Some(5.0), Some(2.0)]),
+            swept("old", &[Some(2.0), Some(3.0), None]),
+        ],
+        rule: Vec::new(),
+    };
+    let table = |tuning: &Tuning| crate::results::sweep_seeds::table(&claims, &found, tuning);
+    let rows = table(&tuning).unwrap().rows;
+    let cells: Vec<&str> = rows.iter().flatten().map(|cell| &*cell.text).collect();
+    assert_eq!(
+        cells,
+        [
+            "new minus old",
+            "-0.2500 ± 0.6353 (2)",
+            "+0.1000 (1)",
+            "-0.1333 ± 0.5171 (3)"
+        ]
+    );
+    tuning.sweep.tuned = false;
+    assert!(table(&tuning).is_none());
+}
+
+#[test]
+fn the_losses_of_a_sweep_are_those_of_their_seeds() {
+    let point = TriedPoint {
+        directories: vec![None, Some("pool/b".into())],
+        failed: Some("diverged".into()),
+        ..point(&[None, Some(2.5)])
     };
     let sweep = r#"(over: [(field: "train.learning_rate", values: Grid([0.1]))], seeds: [7, 8])"#;
     let run = SweptRun {
