@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use residual_zoo_core::{ConfigError, check};
-use residual_zoo_runs::{TrainConfig, names_of};
+use residual_zoo_runs::{TrainConfig, contained, names_of};
 use serde::{Deserialize, Serialize};
 
 use crate::check::not_empty;
@@ -209,7 +209,11 @@ impl Sweep {
         let path = names_of(assignment);
         let paths = self.over.iter().flat_map(|swept| swept.field.split(','));
         let mut paths = paths.map(names_of);
-        paths.any(|swept| path.starts_with(&swept) || swept.starts_with(&path))
+        paths.any(|swept| {
+            contained(&path, &swept)
+                .or(contained(&swept, &path))
+                .is_some()
+        })
     }
 
     /// Returns, for each field, the index of the field that it follows: a point takes the values of both at the same

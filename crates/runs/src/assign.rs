@@ -223,18 +223,8 @@ fn refuse_undone(assignments: &[String]) -> Result<(), Error> {
     let fields = assignments.iter().filter(|_| is_whole);
     let fields: Vec<Vec<&str>> = fields.map(|it| names_of(it)).collect();
     for (i, field) in fields.iter().enumerate() {
-        // The number of names by which an earlier path is longer, if the path leads to this field or to a part of it.
-        let longer = |earlier: &Vec<&str>| {
-            if earlier.starts_with(field) {
-                return Some(earlier.len() - field.len());
-            }
-            // A path without a layer is about every layer.
-            let is_shared = of_one_layer(earlier).is_none() || of_one_layer(field).is_none();
-            let [whole, part] = [field, earlier].map(|it| of_one_layer(it).unwrap_or(it.clone()));
-            (is_shared && part.starts_with(&whole)).then(|| part.len() - whole.len())
-        };
         let mut earlier = fields[..i].iter().enumerate();
-        let undone = earlier.find_map(|(at, earlier)| Some((at, longer(earlier)?)));
+        let undone = earlier.find_map(|(at, earlier)| Some((at, contained(earlier, field)?)));
         if let Some((earlier, longer)) = undone {
             let problem = match longer > 0 {
                 true => {
@@ -259,6 +249,21 @@ pub fn names_of(path: &str) -> Vec<&str> {
     names
         .filter(|name| !name.starts_with(char::is_uppercase))
         .collect()
+}
+
+/// Returns the number of names by which the path to a part is longer, if `part` leads to the field at `whole` or to a
+/// part of it, and `None` otherwise. In a composition, a path without a layer is about every layer.
+pub fn contained(part: &[&str], whole: &[&str]) -> Option<usize> {
+    if part.starts_with(whole) {
+        return Some(part.len() - whole.len());
+    }
+    let is_in_each_layer = matches!(part, ["model", field, ..] if !COMPOSITION.contains(field));
+    if matches!(whole, ["model", "layers"] | ["model", "layers", _]) && is_in_each_layer {
+        return Some(1);
+    }
+    let is_shared = of_one_layer(part).is_none() || of_one_layer(whole).is_none();
+    let [whole, part] = [whole, part].map(|it| of_one_layer(it).unwrap_or(it.to_vec()));
+    (is_shared && part.starts_with(&whole)).then(|| part.len() - whole.len())
 }
 
 /// Removes `layers` and the index of a layer from the names in a path; `None` if the path is not about a part of one
@@ -404,6 +409,8 @@ mod tests {
             ["model=Gpt2(n_layer: 2)", "model.n_head=3"],
             ["model.layers=[]", "model.layers.0.n_head=3"],
             ["model.layers.0.n_head=3", "model.layers.1.n_head=4"],
+            ["model.layers.1=Gpt2()", "model.n_head=3"],
+            ["model.connection=None", "model.layers.1=Gpt2()"],
         ] {
             check(good).unwrap();
         }
@@ -423,6 +430,8 @@ mod tests {
                 ["model.layers.0.n_head=3", "model.layers=[]"],
                 "a part of it",
             ),
+            (["model.n_head=3", "model.layers=[]"], "a part of it"),
+            (["model.n_head=3", "model.layers.1=Gpt2()"], "a part of it"),
         ] {
             let error = check(twice).unwrap_err().to_string();
             for part in [twice[0], twice[1], problem] {

@@ -299,3 +299,47 @@ fn a_point_that_cannot_be_trained_leaves_no_best() {
     assert!(results(&directory)["tuning"]["runs"][0]["best"].is_null());
     assert!(place.join("foreign").exists());
 }
+
+#[test]
+fn the_sweep_of_a_ladder_trains_the_sizes_of_its_rule_only() {
+    let scratch = Scratch::new();
+    let ladder = r#"  ladder: (
+    baseline: "narrow",
+    sizes: [
+      (name: "small", set: ["model.n_layer=1"]),
+      (name: "middle", set: ["model.n_layer=2"]),
+      (name: "large", set: ["model.n_layer=3"]),
+      (name: "huge", set: ["model.n_layer=4"]),
+    ],
+    more_tokens: [2],
+  ),
+"#;
+    let text = WIDENED
+        .replace("  runs: [", &format!("{ladder}  runs: ["))
+        .replace("to: 2e-3, count: 2", "to: 4e-3, count: 3")
+        .replace(
+            "widen: 16, tuned: true,",
+            r#"tuned: true, rule: (fitted: ["small", "middle"], checked: "large"),"#,
+        );
+    let file = scratch.file("ladder.ron", text);
+    ok(&mut sweep(&scratch, &file, &[]));
+    let mut reports = fs::read_dir(scratch.path("out")).unwrap();
+    let report = reports.find_map(|entry| {
+        let path = entry.unwrap().path();
+        path.join("results.json").exists().then_some(path)
+    });
+    let found = results(&report.unwrap());
+    let runs = found["tuning"]["runs"].as_array().unwrap().iter();
+    let names: Vec<&str> = runs.map(|run| run["run"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        [
+            "narrow, small",
+            "narrow, middle",
+            "narrow, large",
+            "wide, small",
+            "wide, middle",
+            "wide, large"
+        ]
+    );
+}

@@ -347,6 +347,16 @@ fn an_assignment_to_a_swept_field_is_found() {
     assert!(sweep.varies("model.connection.PerLayer=3"));
     assert!(sweep.varies("model=Gpt2()"));
     assert!(!sweep.varies("train.learning_rates=3"));
+    assert!(!sweep.varies("model.layers.0.dropout=0.1"));
+}
+
+#[test]
+fn a_field_that_is_swept_in_every_layer_is_swept_in_each() {
+    let sweep = sweep(&["model.dropout=0,0.1"]);
+    assert!(sweep.varies("model.layers.0.dropout=0.2"));
+    assert!(sweep.varies("model.layers.1=Gpt2()"));
+    assert!(!sweep.varies("model.layers.0.width=8"));
+    assert!(!sweep.varies("model.connection=None"));
 }
 
 #[test]
