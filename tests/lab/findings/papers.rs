@@ -162,7 +162,11 @@ pub const PAPERS: [Paper; 6] = [
         front: &[0],
         tokens: None,
         sizes: &[],
-        ladders: &[],
+        ladders: &[Rungs {
+            experiment: "laurel_ladder",
+            run: "RW+LR",
+            design: "LAuReL-RW+LR",
+        }],
         summary: &[
             "RW, LR and PA are the parts of LAuReL: residual weights, a low-rank correction, and the previous\n  \
              activations.",
@@ -464,6 +468,21 @@ pub const PAPERS: [Paper; 6] = [
                 run: "mHC",
                 design: "mHC",
             },
+            Rungs {
+                experiment: "attention_ladder",
+                run: "attention residual",
+                design: "attention residuals, full",
+            },
+            Rungs {
+                experiment: "attention_ladder",
+                run: "blocks",
+                design: "attention residuals, blocks of one layer",
+            },
+            Rungs {
+                experiment: "dense_ladder",
+                run: "DenseFormer",
+                design: "DenseFormer",
+            },
         ],
         summary: &[
             "DenseFormer with twelve layers ends 0.019 ± 0.008 below the transformer. A transformer\n  \
@@ -568,7 +587,23 @@ pub const PAPERS: [Paper; 6] = [
         front: &[],
         tokens: None,
         sizes: &[],
-        ladders: &[],
+        ladders: &[
+            Rungs {
+                experiment: "modern_ladder",
+                run: "hyper",
+                design: "hyper-connections, modern decoder",
+            },
+            Rungs {
+                experiment: "modern_ladder",
+                run: "static hyper",
+                design: "static hyper-connections, modern decoder",
+            },
+            Rungs {
+                experiment: "modern_ladder",
+                run: "mHC",
+                design: "mHC, modern decoder",
+            },
+        ],
         summary: &[
             "A Llama of 117k parameters ends 0.113 ± 0.015 below a GPT-2 of the same size, both with tuned\n  \
              learning rates. Without SwiGLU and the untied unembedding, the lead is still 0.095 ± 0.013. RMS norms,\n  \
