@@ -145,13 +145,16 @@ fn of_claims(paper: &Paper, all: &[Results]) -> Vec<Gain> {
     paper.sizes.iter().map(gain).collect()
 }
 
+/// The number of different characters of tiny shakespeare, on which these models are trained.
+const CHARACTERS: usize = 65;
+
 /// Returns the parameters and FLOPs of the model of an experiment's run.
 fn cost(paper: &Paper, name: &str, run: &str) -> Cost {
     let planned = experiment(paper.directory, name, "cpu").plan(&[]).unwrap();
     let of_run = planned.into_iter().find(|it| it.name == run);
     let config = of_run.and_then(|it| it.config);
     let config = config.unwrap_or_else(|| panic!("{name}: {run}"));
-    config.model.cost(config.vocabulary(1))
+    config.model.cost(config.vocabulary(CHARACTERS))
 }
 
 /// Formats a table of the gains.

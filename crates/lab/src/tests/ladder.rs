@@ -208,7 +208,7 @@ fn a_ladder_that_means_nothing_is_refused() {
         ),
         (
             "  seeds: [1, 2],",
-            "  data: (source: Copying(noise: 4, most_noise: 8)),\n  seeds: [1, 2],",
+            "  data: (source: Copying(tokens: 1, noise: 2, most_noise: 4)),\n  seeds: [1, 2],",
             "`plain` has a curriculum",
         ),
         (
