@@ -437,6 +437,20 @@ impl Results {
         self.charts().into_iter().chain(of_sweep).collect()
     }
 
+    /// Returns the tables of the claims and of the ladder.
+    fn tables_of_claims(&self) -> Vec<Table> {
+        let verdicts = (!self.claims.is_empty()).then(|| self.verdicts());
+        let tables = verdicts.into_iter().chain(self.looks());
+        tables.chain(self.ladder()).collect()
+    }
+
+    /// Returns the tables of the values of the runs.
+    fn tables_of_runs(&self) -> Vec<Table> {
+        let means = (!self.rows.is_empty()).then(|| self.table());
+        let tables = means.into_iter().chain(self.of_seeds());
+        tables.chain(self.on_sweep_seeds()).collect()
+    }
+
     /// Returns the whole report.
     pub fn report(&self) -> Report {
         let mut sections = Vec::new();
@@ -446,17 +460,9 @@ impl Results {
                 body,
             });
         }
-        if !self.claims.is_empty() {
-            sections.push(Section::Table(self.verdicts()));
-        }
-        sections.extend(self.looks().map(Section::Table));
-        sections.extend(self.ladder().into_iter().map(Section::Table));
+        sections.extend(self.tables_of_claims().into_iter().map(Section::Table));
         sections.extend(self.charts().into_iter().map(Section::Chart));
-        if !self.rows.is_empty() {
-            sections.push(Section::Table(self.table()));
-        }
-        sections.extend(self.of_seeds().map(Section::Table));
-        sections.extend(self.on_sweep_seeds().map(Section::Table));
+        sections.extend(self.tables_of_runs().into_iter().map(Section::Table));
         sections.extend(self.tuning.iter().flat_map(Tuning::sections));
         sections.extend(self.sections_of_data());
         Report {

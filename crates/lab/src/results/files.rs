@@ -90,15 +90,9 @@ impl Results {
         if let Some(missing) = self.incomplete() {
             parts.push(format!("**Not complete.** {}", markdown::text(&missing)));
         }
-        if !self.claims.is_empty() {
-            parts.push(self.verdicts().to_markdown());
-        }
-        parts.extend(self.looks().map(|table| table.to_markdown()));
-        parts.extend(self.ladder().iter().map(Table::to_markdown));
-        if !self.rows.is_empty() {
-            parts.push(self.table().to_markdown());
-        }
-        parts.extend(self.of_seeds().map(|table| table.to_markdown()));
+        let mut tables = self.tables_of_claims();
+        tables.extend(self.tables_of_runs());
+        parts.extend(tables.iter().map(Table::to_markdown));
         let tuning = self.tuning.iter();
         parts.extend(tuning.map(|tuning| tuning.table().to_markdown()));
         for (i, chart) in self.pictures().iter().enumerate() {
