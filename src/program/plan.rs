@@ -218,7 +218,9 @@ pub fn plan(options: PlanArgs) -> anyhow::Result<()> {
         print(&note)?;
     }
     if let Some(all) = all {
-        print(&all.sum(&bases, speed)?)?;
+        for line in all.sums(&bases, speed)? {
+            print(&line)?;
+        }
     }
     let trained = runs
         .iter()
@@ -234,9 +236,9 @@ pub fn plan(options: PlanArgs) -> anyhow::Result<()> {
     print(&source)?;
     match options.gbit {
         Some(gbit) => print(&format!(
-            "They include the sums of gradients over {gbit} Gbit/s."
+            "They include the sums of gradients over {gbit} Gbit/s, but no validations."
         ))?,
-        None => print("They leave out the sums of gradients, which --gbit adds.")?,
+        None => print("They leave out validations, and the sums of gradients, which --gbit adds.")?,
     }
     print(
         "A process trains a micro-batch at a time, so train.accumulate must be at least the number of devices.",
@@ -326,32 +328,49 @@ struct Planned {
     all: Option<All>,
 }
 
-/// Everything that an experiment trains: its runs and the points of its sweep, with all seeds.
+/// Everything that an experiment trains, with all seeds. Each entry has the index of a run in [`Planned::runs`], the
+/// config of the run or of a point of its sweep, and the number of seeds.
 struct All {
-    /// The index of the run in [`Planned::runs`], the config of the run or of a point, and the number of seeds.
     runs: Vec<(usize, RunConfig, usize)>,
-    /// Whether the sweep may try values beyond the ends of its ranges.
-    is_open: bool,
+    sweep: Vec<(usize, RunConfig, usize)>,
+    /// How the number of runs of the sweep is meant, with a space after it: the sweep may try values beyond its ranges,
+    /// or give up points.
+    bound: &'static str,
 }
 
 impl All {
-    /// Returns a sentence with the number of runs, their FLOPs and their time on one device.
-    fn sum(&self, bases: &[Basis], speed: Speed) -> Result<String, Error> {
-        let (mut count, mut flops, mut seconds) = (0, 0.0, 0.0);
-        for (run, config, seeds) in &self.runs {
-            let plan = Plan::of(config, &bases[*run])?;
-            count += seeds;
-            flops += *seeds as f64 * plan.flops;
-            seconds += *seeds as f64 * plan.seconds(1, speed, None).unwrap_or(f64::NAN);
+    /// Returns lines with the numbers of runs, their FLOPs and their time on one device.
+    fn sums(&self, bases: &[Basis], speed: Speed) -> Result<Vec<String>, Error> {
+        let sum = |runs: &[(usize, RunConfig, usize)]| -> Result<String, Error> {
+            let (mut count, mut flops, mut seconds) = (0, 0.0, 0.0);
+            for (run, config, seeds) in runs {
+                let plan = Plan::of(config, &bases[*run])?;
+                count += seeds;
+                flops += *seeds as f64 * plan.flops;
+                seconds += *seeds as f64 * plan.seconds(1, speed, None).unwrap_or(f64::NAN);
+            }
+            let (count, flops) = (counted(count, "run"), si(flops));
+            Ok(format!(
+                "{count}, {flops} FLOP, {} on one device",
+                time(seconds)
+            ))
+        };
+        let mut lines = vec![format!(
+            "A row is for one run. With all seeds: {}.",
+            sum(&self.runs)?
+        )];
+        if !self.sweep.is_empty() {
+            let bound = self.bound;
+            lines.push(format!(
+                "The sweep takes {bound}{} more.",
+                sum(&self.sweep)?
+            ));
         }
-        // Equal runs are trained once.
-        let about = if self.is_open { "about" } else { "at most" };
-        Ok(format!(
-            "A row is for one run; with its seeds and its sweep, the experiment trains {about} {}: {} FLOP, {} device hours.",
-            counted(count, "run"),
-            si(flops),
-            si(seconds / 3600.0)
-        ))
+        lines.push(
+            "A run that the pool already has, perhaps from another experiment, costs nothing."
+                .into(),
+        );
+        Ok(lines)
     }
 }
 
@@ -383,38 +402,42 @@ fn planned(options: &PlanArgs) -> anyhow::Result<Planned> {
         None => experiment.plan(&options.set)?,
     };
     let seeds = |run: &PlannedRun<_>| run.seeds.as_ref().unwrap_or(&experiment.seeds).len();
-    let all = planned
-        .iter()
-        .filter_map(|run| Some((run.name.clone(), run.config.clone()?, seeds(run))));
-    let mut all: Vec<(String, RunConfig, usize)> = all.collect();
-    let runs = all
-        .iter()
-        .map(|(name, config, _)| (name.clone(), config.clone()));
-    let runs: Vec<_> = runs.collect();
-    if let Some(sweep) = &experiment.sweep {
-        for AtPoints { run, points } in sweep.check_points(&planned)? {
-            let configs = points.into_iter().filter_map(|point| point.config);
-            all.extend(configs.map(|config| (run.clone(), config, sweep.seeds.len())));
+    let mut runs: Vec<(String, RunConfig)> = Vec::new();
+    let mut all = All {
+        runs: Vec::new(),
+        sweep: Vec::new(),
+        bound: match &experiment.sweep {
+            Some(sweep) if sweep.halving.is_some() => "at most ",
+            Some(sweep) if sweep.widen > 0 => "at least ",
+            _ => "",
+        },
+    };
+    for run in &planned {
+        if let Some(config) = &run.config {
+            all.runs.push((runs.len(), config.clone(), seeds(run)));
+            runs.push((run.name.clone(), config.clone()));
         }
     }
-    let index = |name: &str| runs.iter().position(|(other, _)| other == name);
-    let all = all
-        .into_iter()
-        .filter_map(|(name, config, seeds)| Some((index(&name)?, config, seeds)));
-    let all = All {
-        runs: all.collect(),
-        is_open: experiment
-            .sweep
-            .as_ref()
-            .is_some_and(|sweep| sweep.widen > 0),
-    };
+    if let Some(sweep) = &experiment.sweep {
+        for AtPoints { run, points } in sweep.check_points(&planned)? {
+            let Some(at) = runs.iter().position(|(name, _)| *name == run) else {
+                continue;
+            };
+            let configs = points.into_iter().filter_map(|point| point.config);
+            all.sweep
+                .extend(configs.map(|config| (at, config, sweep.seeds.len())));
+        }
+    }
     match runs.is_empty() {
         false => Ok(Planned {
             runs,
             scale,
             all: Some(all),
         }),
-        true => Err(ConfigError::new(path.display().to_string(), "trains nothing").into()),
+        true => {
+            let problem = "trains nothing, so there is nothing to plan; run it with `residual-zoo experiment`";
+            Err(ConfigError::new(path.display().to_string(), problem).into())
+        }
     }
 }
 

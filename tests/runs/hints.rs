@@ -329,16 +329,19 @@ fn a_plan_adds_up_what_an_experiment_trains() {
     });
     let flops: f64 = flops.sum();
     let (_, all) = shown
-        .split_once("the experiment trains at most 16 runs: ")
+        .split_once("With all seeds: 16 runs, ")
         .unwrap_or_else(|| panic!("{shown}"));
     let (found, all) = all.split_once(" FLOP, ").unwrap();
     assert!((number(found) / flops - 1.0).abs() < 0.01, "{shown}");
-    let hours: f64 = all.split_whitespace().next().unwrap().parse().unwrap();
-    assert!((hours * 3600.0 * 1e9 / flops - 1.0).abs() < 0.01, "{shown}");
+    let (seconds, _) = all.split_once(" s on one device").unwrap();
+    let seconds: f64 = seconds.parse().unwrap();
+    assert!((seconds * 1e9 / flops - 1.0).abs() < 0.01, "{shown}");
+    assert!(!shown.contains("The sweep"), "{shown}");
     // Five seeds of 16 runs, and two seeds of the points of the three swept sizes of three models.
     let shown = plan("cpu");
+    assert!(shown.contains("With all seeds: 80 runs, "), "{shown}");
     assert!(
-        shown.contains("the experiment trains about 152 runs: "),
+        shown.contains("The sweep takes at least 72 runs, "),
         "{shown}"
     );
 }

@@ -36,13 +36,14 @@ pub fn gains(paper: &Paper, all: &[Results]) -> Vec<Gain> {
 }
 
 /// Returns the number of parameters, the gain and the factor on the FLOPs at each size of `run`.
-fn of_run(table: &Table, run: &str) -> Vec<(String, Worth, String)> {
+fn of_run(table: &Table, run: &str) -> Vec<(String, Worth, f64)> {
     let of_row = |row: &Vec<String>| {
         // A name is that of the run, a comma, and that of the size.
         let (name, _) = row[0].rsplit_once(", ")?;
         let cell = |heading| table.column(heading).map(|column| row[column].clone());
         let worth = worth(&cell("worth")?)?;
-        (name == run).then_some((cell("size")?, worth, cell("× the FLOPs")?))
+        let flops = cell("× the FLOPs")?.parse().ok()?;
+        (name == run).then_some((cell("size")?, worth, flops))
     };
     table.rows.iter().filter_map(of_row).collect()
 }
@@ -77,8 +78,8 @@ fn the_gains_of_a_run_are_read() {
     assert_eq!(
         found,
         [
-            ("3.12k".into(), of(1.04, 0.0, 1.1), "1.12".into()),
-            ("6.2k".into(), of(more, 1.41, more), "1.14".into()),
+            ("3.12k".into(), of(1.04, 0.0, 1.1), 1.12),
+            ("6.2k".into(), of(more, 1.41, more), 1.14),
         ]
     );
 }

@@ -85,7 +85,7 @@ pub struct Gain {
     /// The largest factor on the tokens with which the baseline was trained.
     pub most: f64,
     /// The training FLOPs divided by the baseline's.
-    pub flops: String,
+    pub flops: f64,
     /// The factor that the paper reports, and its measure.
     pub reported: Option<(f64, &'static str)>,
     /// A link to the experiment.
@@ -137,7 +137,7 @@ fn of_claims(paper: &Paper, all: &[Results]) -> Vec<Gain> {
             size: si(of_baseline.params.other as f64),
             worth: worth.unwrap_or_else(|| panic!("{}", size.name)),
             most: baseline.fall.most(),
-            flops: format!("{flops:.2}"),
+            flops,
             reported: size.reported,
             link: results.link(""),
         }
@@ -157,14 +157,13 @@ fn cost(paper: &Paper, name: &str, run: &str) -> Cost {
     config.model.cost(config.vocabulary(CHARACTERS))
 }
 
-/// Formats a table of the gains.
+/// Formats a table of the gains. A gain at equal FLOPs is the gain divided by the design's FLOPs.
 pub fn table(gains: &[Gain]) -> String {
-    let mut text = "| design | parameters | here, × the tokens | × the FLOPs | paper | against the paper | experiment |\n\
-                    |---|---:|---|---|---|---|---|\n"
+    let mut text = "| design | baseline's parameters | here, × the tokens | × the FLOPs | here, at equal FLOPs | paper | \
+                    against the paper | experiment |\n|---|---:|---|---|---|---|---|---|\n"
         .to_owned();
     for gain in gains {
         let Worth { factor, low, high } = gain.worth;
-        let shown = |factor| Worth::shown(factor, gain.most);
         let (reported, verdict) = match gain.reported {
             Some((factor, measure)) => (
                 format!("{factor} × {measure}"),
@@ -172,15 +171,22 @@ pub fn table(gains: &[Gain]) -> String {
             ),
             None => (String::new(), ""),
         };
+        let interval = |by: f64| {
+            let shown = |factor: f64| match factor {
+                0.0 => format!("less than {:.2}", 1.0 / by),
+                f64::INFINITY => format!("more than {:.2}", gain.most / by),
+                _ => format!("{:.2}", factor / by),
+            };
+            format!("{} ({} to {})", shown(factor), shown(low), shown(high))
+        };
         writeln!(
             text,
-            "| {} | {} | {} ({} to {}) | {} | {reported} | {verdict} | {} |",
+            "| {} | {} | {} | {:.2} | {} | {reported} | {verdict} | {} |",
             gain.design,
             gain.size,
-            shown(factor),
-            shown(low),
-            shown(high),
+            interval(1.0),
             gain.flops,
+            interval(gain.flops),
             gain.link
         )
         .unwrap();
