@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs, DataArgs, wrapped};
-use residual_zoo::core::{ConfigError, Precision, Recompute};
+use residual_zoo::core::{ConfigError, ModelConfig as _, Precision, Recompute};
 use residual_zoo::drive::Trial;
 use residual_zoo::drive::{Basis, basis_notes, check_precision, measure_rates};
 use residual_zoo::experiment::estimate_memory;
@@ -331,6 +331,7 @@ struct Planned {
 /// Everything that an experiment trains, with all seeds. Each entry has the index of a run in [`Planned::runs`], the
 /// config of the run or of a point of its sweep, and the number of seeds.
 struct All {
+    /// The runs. A run that takes the best point of its sweep has the config of the dearest point.
     runs: Vec<(usize, RunConfig, usize)>,
     sweep: Vec<(usize, RunConfig, usize)>,
     /// How the number of runs of the sweep is meant, with a space after it: the sweep may try values beyond its ranges,
@@ -397,6 +398,7 @@ fn planned(options: &PlanArgs) -> anyhow::Result<Planned> {
         tokenizer.apply(data, &options.set)?;
     }
     experiment.check()?;
+    cli::refuse_swept(experiment.sweep.as_ref(), &options.set)?;
     let planned = match experiment.count {
         Some(_) => Vec::new(),
         None => experiment.plan(&options.set)?,
@@ -424,6 +426,14 @@ fn planned(options: &PlanArgs) -> anyhow::Result<Planned> {
                 continue;
             };
             let configs = points.into_iter().filter_map(|point| point.config);
+            let configs: Vec<RunConfig> = configs.collect();
+            if sweep.tuned
+                && sweep.rule.is_none()
+                && let Some(config) = dearest(&configs)
+            {
+                all.runs[at].1 = config.clone();
+            }
+            let configs = configs.into_iter();
             all.sweep
                 .extend(configs.map(|config| (at, config, sweep.seeds.len())));
         }
@@ -439,6 +449,15 @@ fn planned(options: &PlanArgs) -> anyhow::Result<Planned> {
             Err(ConfigError::new(path.display().to_string(), problem).into())
         }
     }
+}
+
+/// Returns the config whose run takes most FLOPs. A tuned run may have the config of any point of its sweep.
+fn dearest(configs: &[RunConfig]) -> Option<&RunConfig> {
+    let flops = |config: &&RunConfig| {
+        let tokens = config.train.steps as f64 * config.tokens_per_step() as f64;
+        tokens * config.model.cost(config.vocabulary(1)).training_flops() as f64
+    };
+    configs.iter().max_by(|a, b| flops(a).total_cmp(&flops(b)))
 }
 
 /// Formats a time in its most readable unit.

@@ -27,7 +27,7 @@ pub use jobs::JobsArgs;
 pub use residual_zoo_report::wrapped;
 pub use settings::start;
 pub use shell::{arguments, command, example, quoted, quoted_path};
-pub use sweep::SweepArgs;
+pub use sweep::{SweepArgs, refuse_swept};
 pub use text::{fitted, print};
 pub use usage::options;
 

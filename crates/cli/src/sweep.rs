@@ -224,7 +224,11 @@ impl SweepArgs {
 }
 
 /// Refuses to set a field that a sweep varies.
-pub(crate) fn refuse_swept(sweep: Option<&Sweep>, set: &[String]) -> Result<(), ConfigError> {
+///
+/// # Errors
+///
+/// Returns an error with the assignment.
+pub fn refuse_swept(sweep: Option<&Sweep>, set: &[String]) -> Result<(), ConfigError> {
     let is_swept = |set: &&String| sweep.is_some_and(|sweep| sweep.varies(set));
     match set.iter().find(is_swept) {
         None => Ok(()),

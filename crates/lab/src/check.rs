@@ -164,6 +164,27 @@ impl<C: ModelConfig> Experiment<C> {
                 );
                 return error("seeds", problem);
             }
+            let mut known = BTreeSet::new();
+            if let Some(seed) = run
+                .seeds
+                .iter()
+                .flatten()
+                .find(|seed| !known.insert(**seed))
+            {
+                return error("seeds", format!("`{}` has {seed} twice", run.name));
+            }
+            let parent = run.after.as_ref().map(|after| &after.run);
+            let parent = planned.iter().find(|it| Some(&it.name) == parent);
+            let of_parent = parent.and_then(|it| it.seeds.as_ref());
+            let own = run.seeds.as_ref().unwrap_or(&self.seeds);
+            let is_lacking = |seed: &&u64| of_parent.is_some_and(|seeds| !seeds.contains(seed));
+            if let (Some(parent), Some(seed)) = (parent, own.iter().find(is_lacking)) {
+                let problem = format!(
+                    "`{}` has {seed}, which `{}`, from whose weights it starts, does not have",
+                    run.name, parent.name
+                );
+                return error("seeds", problem);
+            }
             match (self.count, &run.config) {
                 // The config of a run that trains is checked later, with its data.
                 (Some(count), Some(config)) => {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::Source;
-use residual_zoo_runs::did_you_mean;
+use residual_zoo_runs::{contained, did_you_mean, names_of};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::OPTION;
@@ -126,13 +126,23 @@ impl Ladder {
             return Err(ConfigError::new("ladder.sizes", problem).into());
         }
         let data = |run: &PlannedRun<C>| run.config.as_ref().map(|config| config.data.clone());
+        let of_baseline = self.sizes.iter().map(|size| at(baseline, size));
+        let of_baseline = of_baseline.collect::<Result<Vec<_>, Error>>()?;
         let mut planned = Vec::new();
         for run in runs {
-            for (size, parameters) in self.sizes.iter().zip(&parameters) {
+            let sizes = self.sizes.iter().zip(&parameters).zip(&of_baseline);
+            for ((size, parameters), baseline) in sizes {
                 let mut at_size = at(run, size)?;
-                if data(&at_size) != data(&at(baseline, size)?) {
+                if data(&at_size) != data(baseline) {
                     let problem = format!(
                         "`{}` has other data than the baseline at `{}`, so their losses cannot be compared",
+                        run.name, size.name
+                    );
+                    return Err(ConfigError::new("ladder", problem).into());
+                }
+                if let Some(difference) = unequal(&at_size, baseline) {
+                    let problem = format!(
+                        "`{}` has {difference} of the baseline at `{}`; give both the same, so that a gain compares models only",
                         run.name, size.name
                     );
                     return Err(ConfigError::new("ladder", problem).into());
@@ -157,7 +167,7 @@ impl Ladder {
                 let more = self
                     .more_tokens
                     .iter()
-                    .filter(|_| run.name == baseline.name);
+                    .filter(|_| run.name == self.baseline);
                 let more: Vec<_> = more.map(|factor| longer(&at_size, *factor)).collect();
                 let steps = |run: &PlannedRun<C>| run.config.as_ref().map(|it| it.train.steps);
                 let all: Vec<_> = [&at_size].into_iter().chain(&more).map(steps).collect();
@@ -243,6 +253,26 @@ impl Ladder {
                 let problem = "sets `train.seed`; list the seeds in `seeds`";
                 return error(&field, problem.into());
             }
+            for (run, own) in &size.own {
+                if let Some((earlier, later)) = lost(&size.set, own, 1) {
+                    let problem = format!(
+                        "sets `{earlier}`, which `{later}` of `{run}` replaces; leave one of them out"
+                    );
+                    return error(&field, problem);
+                }
+            }
+            for spec in &experiment.runs {
+                let own = size.own.get(&spec.name).map_or(&[][..], Vec::as_slice);
+                if let Some((earlier, later)) =
+                    lost(&spec.set, &size.set, 0).or(lost(&spec.set, own, 0))
+                {
+                    let problem = format!(
+                        "sets `{later}`, which replaces `{earlier}` of `{}`; leave one of them out",
+                        spec.name
+                    );
+                    return error(&field, problem);
+                }
+            }
             let sweep = experiment.sweep.as_ref();
             if let Some(set) = set.find(|set| sweep.is_some_and(|sweep| sweep.varies(set))) {
                 return error(&field, format!("sets `{set}`, which the sweep varies"));
@@ -312,7 +342,7 @@ impl Ladder {
 }
 
 /// Returns the number of non-embedding parameters of a run's model. It does not depend on the vocabulary.
-fn parameters<C: ModelConfig>(run: &PlannedRun<C>) -> Result<f64, Error> {
+pub(crate) fn parameters<C: ModelConfig>(run: &PlannedRun<C>) -> Result<f64, Error> {
     let Some(config) = &run.config else {
         let problem = format!("`{}` has no model to train", run.name);
         return Err(ConfigError::new("runs", problem).into());
@@ -321,6 +351,49 @@ fn parameters<C: ModelConfig>(run: &PlannedRun<C>) -> Result<f64, Error> {
         .validate(1)
         .map_err(|error| error.within(&run.name))?;
     Ok(config.model.cost(config.vocabulary(1)).params.other as f64)
+}
+
+/// Returns an assignment of `earlier`, and the assignment of `later` that sets the same field or, by at least `longer`
+/// names, a field around it.
+fn lost<'a>(
+    earlier: &'a [String],
+    later: &'a [String],
+    longer: usize,
+) -> Option<(&'a String, &'a String)> {
+    let pairs = earlier
+        .iter()
+        .flat_map(|it| later.iter().map(move |other| (it, other)));
+    let mut lost = pairs.filter(|(earlier, later)| {
+        let by = contained(&names_of(earlier), &names_of(later));
+        by.is_some_and(|by| by >= longer)
+    });
+    lost.next()
+}
+
+/// Says in which number the training or the validation of two runs on the same data differs, such as `96 training
+/// tokens instead of the 64`.
+pub(crate) fn unequal<C: ModelConfig>(
+    run: &PlannedRun<C>,
+    other: &PlannedRun<C>,
+) -> Option<String> {
+    let numbers = |run: &PlannedRun<C>| {
+        let config = run.config.as_ref()?;
+        let train = &config.train;
+        Some([
+            (
+                "training tokens",
+                train.steps.saturating_mul(config.tokens_per_step()),
+            ),
+            ("tokens in a sequence", config.time()),
+            (
+                "sequences in a validation",
+                train.batch.saturating_mul(train.validate_batches),
+            ),
+        ])
+    };
+    let mut pairs = numbers(run)?.into_iter().zip(numbers(other)?);
+    let ((what, own), (_, other)) = pairs.find(|((_, a), (_, b))| a != b)?;
+    Some(format!("{own} {what} instead of the {other}"))
 }
 
 fn has_curriculum<C: ModelConfig>(run: &PlannedRun<C>) -> bool {

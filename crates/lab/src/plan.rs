@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::one_line;
-use residual_zoo_runs::{Error as RunError, RunConfig};
+use residual_zoo_runs::{Error as RunError, RunConfig, contained, names_of};
 
 use crate::experiment::Vary;
 use crate::{After, Error, Experiment, RunSpec, Rung};
@@ -105,6 +105,7 @@ impl<C: ModelConfig> Experiment<C> {
                     return Err(ConfigError::new("vary.over", problem).into());
                 }
                 Some(vary) => {
+                    vary.check_alone(spec, set)?;
                     for value in &vary.over {
                         planned.push(vary.variant(&run, *value)?.set(set, OPTION)?);
                     }
@@ -136,6 +137,31 @@ impl<C: ModelConfig> Experiment<C> {
 }
 
 impl Vary {
+    /// Checks that the varied fields are not set otherwise, by the run `spec` before or by `set` after.
+    fn check_alone<C>(&self, spec: &RunSpec<C>, set: &[String]) -> Result<(), ConfigError> {
+        for field in self
+            .field
+            .split(',')
+            .filter(|field| !field.trim().is_empty())
+        {
+            let field = names_of(field);
+            let is_lost = |set: &&String| contained(&names_of(set), &field).is_some();
+            if let Some(set) = spec.set.iter().find(is_lost) {
+                let problem = format!(
+                    "of `{}` replaces its `set` {set}; leave one of them out",
+                    spec.name
+                );
+                return Err(ConfigError::new("vary", problem));
+            }
+            let is_over = |set: &&String| contained(&field, &names_of(set)).is_some();
+            if let Some(set) = set.iter().find(is_over) {
+                let problem = format!("sets what `{}` varies; leave it out", spec.name);
+                return Err(ConfigError::new(format!("{OPTION} {set}"), problem));
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the variant of `run` with one value of the field.
     fn variant<C: ModelConfig>(
         &self,

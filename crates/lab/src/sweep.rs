@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use residual_zoo_core::{ConfigError, check};
-use residual_zoo_runs::{TrainConfig, contained, names_of};
+use residual_zoo_runs::{TrainConfig, names_of, overlaps};
 use serde::{Deserialize, Serialize};
 
 use crate::check::not_empty;
@@ -117,6 +117,15 @@ impl Halving {
     }
 }
 
+/// Returns the path in `PATH=VALUE`. The budget in tokens becomes the number of steps, which follows from it.
+fn of_length(assignment: &str) -> &str {
+    let path = assignment.split('=').next().unwrap_or_default().trim();
+    match path {
+        "train.tokens" => "train.steps",
+        path => path,
+    }
+}
+
 /// Returns the step of the first validation at or after the first `share` of a run.
 pub(crate) fn until(train: &TrainConfig, share: f64) -> usize {
     let steps = (share * train.steps as f64).ceil() as usize;
@@ -204,16 +213,11 @@ impl Sweep {
         Ok(())
     }
 
-    /// Whether the assignment `PATH=VALUE` sets a swept field, a part of it, or a field that contains it.
+    /// Whether the assignment `PATH=VALUE` sets a swept field, a part of it, or a field that contains it. The number of
+    /// steps and the budget in tokens count as one field.
     pub fn varies(&self, assignment: &str) -> bool {
-        let path = names_of(assignment);
-        let paths = self.over.iter().flat_map(|swept| swept.field.split(','));
-        let mut paths = paths.map(names_of);
-        paths.any(|swept| {
-            contained(&path, &swept)
-                .or(contained(&swept, &path))
-                .is_some()
-        })
+        let mut paths = self.over.iter().flat_map(|swept| swept.field.split(','));
+        paths.any(|swept| overlaps(of_length(assignment), of_length(swept)))
     }
 
     /// Returns, for each field, the index of the field that it follows: a point takes the values of both at the same

@@ -1,14 +1,16 @@
 //! Runs sweeps: trains every run at every point, round by round.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::Corpus;
 use residual_zoo_drive::training_flops;
+use residual_zoo_runs::RunConfig;
 
 use crate::corpora::{check_data, open_corpora};
 use crate::finished::Goal;
-use crate::sweep::{OVER, Point, Sweep, Value, until};
+use crate::ladder::{parameters, unequal};
+use crate::sweep::{OVER, Point, Sweep, Value, rounded, until};
 use crate::train_runs::train_runs;
 use crate::tuning::{SweptRun, TriedPoint, Tuning};
 use crate::{After, DataFacts, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool};
@@ -123,8 +125,7 @@ impl Sweep {
         (found < asked).then_some([found, asked])
     }
 
-    /// Checks that every point can be set and gives a valid config. Returns each swept run at every
-    /// point.
+    /// Checks that every point can be set and gives a valid config. Returns each swept run at every point.
     ///
     /// # Errors
     ///
@@ -133,6 +134,8 @@ impl Sweep {
         &self,
         planned: &[PlannedRun<C>],
     ) -> Result<Vec<AtPoints<C>>, Error> {
+        let names = planned.iter().map(|run| run.name.as_str());
+        let names: BTreeSet<&str> = names.collect();
         let planned = self.swept(planned);
         let points = self.points();
         let runs = planned.iter().map(|run| AtPoints {
@@ -142,20 +145,87 @@ impl Sweep {
         let mut at_points: Vec<AtPoints<C>> = runs.collect();
         for candidate in self.candidates(&planned, &points)? {
             let (run, point) = candidate.at;
-            let AtPoints {
-                run,
-                points: of_run,
-            } = &mut at_points[run];
             if let Some(config) = &candidate.planned.config {
-                let set = self.set(&points[point]).join(", ");
+                let (run, set) = (&planned[run].name, self.set(&points[point]).join(", "));
                 let place = format!("run `{run}`, {OVER} {set}");
                 config.validate(1).map_err(|error| {
                     ConfigError::new(format!("{place}: {}", error.field), error.problem)
                 })?;
             }
-            of_run.push(candidate.planned);
+            self.check_point(&planned[run], &candidate.planned)?;
+            at_points[run].points.push(candidate.planned);
+        }
+        let beyond = self.possible();
+        for run in &planned {
+            self.check_between(run, &points)?;
+            for point in points.iter().chain(&beyond) {
+                let name = self.name(run, point);
+                if names.contains(&*name) {
+                    let problem = format!(
+                        "would train a point called `{name}`, which is the name of a run; rename the run"
+                    );
+                    return Err(ConfigError::new("sweep", problem).into());
+                }
+            }
         }
         Ok(at_points)
+    }
+
+    /// Checks that a point changes nothing that makes its losses incomparable with those of the run's other points or,
+    /// on a ladder, of the baseline.
+    fn check_point<C: ModelConfig>(
+        &self,
+        run: &PlannedRun<C>,
+        at_point: &PlannedRun<C>,
+    ) -> Result<(), Error> {
+        let time = |run: &PlannedRun<C>| run.config.as_ref().map(RunConfig::time);
+        let problem = match &run.rung {
+            _ if time(run) != time(at_point) => {
+                "the length of the sequences, so losses would be on different validation data"
+                    .into()
+            }
+            None => return Ok(()),
+            Some(_) if parameters(run)? != parameters(at_point)? => {
+                "the number of parameters, which the sizes of a ladder set".into()
+            }
+            Some(_) => match unequal(at_point, run) {
+                Some(difference) => {
+                    format!("numbers that the sizes of a ladder set: it has {difference}")
+                }
+                None => return Ok(()),
+            },
+        };
+        let problem = format!("changes, with `{}`, {problem}", at_point.name);
+        Err(ConfigError::new(OVER, problem).into())
+    }
+
+    /// Checks that a run accepts a value between two points, if a rule gives such values.
+    fn check_between<C: ModelConfig>(
+        &self,
+        run: &PlannedRun<C>,
+        points: &[Point],
+    ) -> Result<(), Error> {
+        let [first, second, ..] = points else {
+            return Ok(());
+        };
+        let values = [&first.0[..], &second.0[..]];
+        let (Some(_), [[Value::Number(a)], [Value::Number(b)]]) = (&self.rule, values) else {
+            return Ok(());
+        };
+        let between = Point(vec![Value::Number(rounded((a * b).sqrt()))]);
+        match self.candidate(run, (0, 0), &between) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let problem =
+                    format!("has a rule, which gives values between those of the range: {error}");
+                Err(ConfigError::new("sweep", problem).into())
+            }
+        }
+    }
+
+    /// Returns the name of a run at a point.
+    fn name<C>(&self, run: &PlannedRun<C>, point: &Point) -> String {
+        format!("{}, {}", run.name, self.describe(point))
     }
 
     /// Returns every run at every point. The name of each run includes its point.
@@ -205,7 +275,7 @@ impl Sweep {
         point: &Point,
     ) -> Result<Candidate<C>, Error> {
         let mut planned = run.clone().set(&self.set(point), OVER)?;
-        planned.name = format!("{}, {}", run.name, self.describe(point));
+        planned.name = self.name(run, point);
         planned.seeds = None;
         Ok(Candidate { at, planned })
     }

@@ -251,6 +251,14 @@ pub fn names_of(path: &str) -> Vec<&str> {
         .collect()
 }
 
+/// Whether two paths, or `PATH=VALUE`, lead to the same field, or one of them to a part of the other.
+pub fn overlaps(path: &str, other: &str) -> bool {
+    let (path, other) = (names_of(path), names_of(other));
+    contained(&path, &other)
+        .or(contained(&other, &path))
+        .is_some()
+}
+
 /// Returns the number of names by which the path to a part is longer, if `part` leads to the field at `whole` or to a
 /// part of it, and `None` otherwise. In a composition, a path without a layer is about every layer.
 pub fn contained(part: &[&str], whole: &[&str]) -> Option<usize> {

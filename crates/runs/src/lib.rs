@@ -27,7 +27,7 @@ pub mod run_dir;
 mod tensor_file;
 mod wording;
 
-pub use assign::{composition, contained, names_of};
+pub use assign::{composition, contained, names_of, overlaps};
 pub use choice::{Choice, SavedWeights, best};
 pub use config::{
     DecayShape, Ema, EmaStart, MinLearningRate, OnDiskError, OptimizerKind, RunConfig, Schedule,

@@ -23,6 +23,7 @@ pub(crate) fn table(
         if let Test::Lower(test) | Test::Higher(test) = &found.claim.test
             && let Some(pair) = pair(test)
             && !pairs.contains(&pair)
+            && !pairs.contains(&(pair.1, pair.0))
         {
             pairs.push(pair);
         }

@@ -348,6 +348,8 @@ fn an_assignment_to_a_swept_field_is_found() {
     assert!(sweep.varies("model=Gpt2()"));
     assert!(!sweep.varies("train.learning_rates=3"));
     assert!(!sweep.varies("model.layers.0.dropout=0.1"));
+    let sweep = super::tests::sweep(&["train.tokens=1000,2000"]);
+    assert!(sweep.varies("train.steps=3") && sweep.varies("train.tokens = 3"));
 }
 
 #[test]

@@ -207,6 +207,26 @@ fn a_ladder_that_means_nothing_is_refused() {
             "`deep` has other data than the baseline at `small`",
         ),
         (
+            r#"own: {"deep": ["model.n_layer=3"]}"#,
+            r#"own: {"deep": ["train.steps=30"]}"#,
+            "`deep` has 480 training tokens instead of the 160 of the baseline at `small`",
+        ),
+        (
+            r#"own: {"deep": ["model.n_layer=3"]}"#,
+            r#"own: {"deep": ["train.validate_batches=3"]}"#,
+            "`deep` has 6 sequences in a validation instead of the 2",
+        ),
+        (
+            r#"own: {"deep": ["model.n_layer=3"]}"#,
+            r#"own: {"deep": ["model=(n_layer: 3)"]}"#,
+            "`ladder.sizes[0]` sets `model.width=8`, which `model=(n_layer: 3)` of `deep` replaces",
+        ),
+        (
+            r#"(name: "deep", "#,
+            r#"(name: "deep", set: ["train.steps=9"], "#,
+            "`ladder.sizes[1]` sets `train.steps=20`, which replaces `train.steps=9` of `deep`",
+        ),
+        (
             "  seeds: [1, 2],",
             "  data: (source: Copying(tokens: 1, noise: 2, most_noise: 4)),\n  seeds: [1, 2],",
             "`plain` has a curriculum",
@@ -586,5 +606,38 @@ fn a_rule_without_its_sizes_gives_no_values() {
     assert!(
         error.contains("cannot be given with `--jobs` here"),
         "{error}"
+    );
+}
+
+#[test]
+fn a_sweep_leaves_sizes_tokens_and_sequences_as_they_are() {
+    let swept = |field: &str| {
+        let text = LADDER
+            .replace("train.learning_rate", field)
+            .replace("from: 1e-3, to: 1e-1", "from: 2, to: 8");
+        let experiment = parse(&text);
+        let planned = experiment.plan(&[]).unwrap();
+        let found = experiment.sweep.as_ref().unwrap().check_points(&planned);
+        found.map(|_| ()).unwrap_err().to_string()
+    };
+    for (field, problem) in [
+        ("model.n_layer", "the number of parameters"),
+        ("train.accumulate", "training tokens instead of the"),
+        ("train.time", "the length of the sequences"),
+    ] {
+        let found = swept(field);
+        assert!(found.contains(problem), "{found}");
+    }
+    // A power of the size is no whole number.
+    let text = LADDER
+        .replace("train.learning_rate", "train.log_every")
+        .replace("from: 1e-3, to: 1e-1", "from: 2, to: 8");
+    let experiment = parse(&text);
+    let planned = experiment.plan(&[]).unwrap();
+    let found = experiment.sweep.unwrap().check_points(&planned);
+    let found = found.map(|_| ()).unwrap_err().to_string();
+    assert!(
+        found.contains("values between those of the range"),
+        "{found}"
     );
 }

@@ -168,6 +168,17 @@ fn what_an_experiment_refers_to_must_be_there() {
         ),
         (
             r#""train.batch=2""#,
+            r#""model.width=64""#,
+            "`vary` of `wide` replaces its `set` model.width=64",
+        ),
+        ("seeds: [2])", "seeds: [2, 2])", "`later` has 2 twice"),
+        (
+            r#"published: {"valid_loss": 3.0})"#,
+            r#"published: {"valid_loss": 3.0}, seeds: [1])"#,
+            "`later` has 2, which `base`, from whose weights it starts, does not have",
+        ),
+        (
+            r#""train.batch=2""#,
             r#""data.valid_fraction=0.5""#,
             "different validation data",
         ),
