@@ -218,8 +218,8 @@ fn a_ladder_that_means_nothing_is_refused() {
         ),
         (
             r#"own: {"deep": ["model.n_layer=3"]}"#,
-            r#"own: {"deep": ["model=(n_layer: 3)"]}"#,
-            "`ladder.sizes[0]` sets `model.width=8`, which `model=(n_layer: 3)` of `deep` replaces",
+            r#"own: {"deep": ["model=(n_layer: 3, context: 8)"]}"#,
+            "`ladder.sizes[0]` sets `model.width=8`, which `model=(n_layer: 3, context: 8)` of `deep` replaces",
         ),
         (
             r#"(name: "deep", "#,

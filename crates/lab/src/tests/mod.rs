@@ -169,7 +169,7 @@ fn what_an_experiment_refers_to_must_be_there() {
         (
             r#""train.batch=2""#,
             r#""model.width=64""#,
-            "`vary` of `wide` replaces its `set` model.width=64",
+            "`vary`: of `wide` replaces its `set` model.width=64",
         ),
         ("seeds: [2])", "seeds: [2, 2])", "`later` has 2 twice"),
         (
