@@ -49,9 +49,9 @@ const MAIN: &str = "\
   0.062 ± 0.010, mHC 0.026 ± 0.013 and value embeddings 0.028 ± 0.012.
 - **Seeds.** The pages of older experiments lack the losses of each seed. Among them are `rmt_vs_transformer`,
   `zero_shot`, `recurrent_shakespeare` and those of LAuReL and of the TokenFormer's growth.
-- **Units.** Numbers without a unit are validation losses, unless the claim says otherwise. They are in nats per
-  token. A token is a character or a byte here, except in `zero_shot` (a subword), on copies (a symbol) and on images
-  (a loss is per image). A model that ends below another has a lower final loss.
+- **Units.** Numbers without a unit are validation losses, unless the claim says otherwise. They are in nats per token.
+  A token is a character or a byte here, except in `zero_shot` (a subword), on copies (a symbol) and on images (a loss
+  is per image). A model that ends below another has a lower final loss.
 
 [How claims are judged](experiments.md#how-a-claim-is-judged).
 
@@ -296,28 +296,30 @@ const NOTES: &str = "\
   residual with 4 layers, which takes a third of the FLOPs and ends at 1.950 on the same seeds. Value residuals and
   attention residuals with 12 layers end above 1.950, and value embeddings and mHC less than 0.01 below. Only
   hyper-connections are clearly better than the smaller plain model.
-- **Method.** A baseline is trained on more tokens, each time with a schedule of that length, and the loss in between is
-  interpolated linearly in the logarithm of the factor. The interval contains every factor at which the two losses do
-  not differ significantly. Losses per character and per token cannot be compared, but factors can.
+- **Method.** A baseline is trained on more tokens, each time with a schedule of that length, and the loss in between
+  is interpolated linearly in the logarithm of the factor. The interval contains every factor at which the two losses
+  do not differ significantly. Losses per character and per token cannot be compared, but factors can.
 - **Baselines.** [`streams_tokens`](results/streams_tokens.md) and [`rmt_tokens`](results/rmt_tokens.md) train the
   plain residual with twelve layers and the transformer of `rmt_vs_transformer` on 1, 1.25, 1.5 and 2 times the tokens.
   With the same seeds, a difference between losses is taken seed by seed. `dense_former` ran on seeds 1 to 8, and the
   page of the RMT does not list its seeds. There, the loss of the design is its difference from its own baseline, added
-  to the loss of the baseline here, and the two count as independent. The loss of the plain residual is that of the [shared
-  runs](#main-claims), which is 0.010 ± 0.010 above that of other seeds. This alone is worth about 1.03 times the tokens,
-  by which all gains over this baseline may be too large.
+  to the loss of the baseline here, and the two count as independent. The loss of the plain residual is that of the
+  [shared runs](#main-claims), which is 0.010 ± 0.010 above that of other seeds. This alone is worth about 1.03 times
+  the tokens, by which all gains over this baseline may be too large.
 - **Against the paper.** *Smaller* and *larger* mean that the interval lies on one side of the paper's factor. *As
   reported* means that it contains this factor and not 1, *undecided* that it contains both. Without an entry, the
   paper gives no factor. The factors of the papers are measured in other ways: as tokens to a training loss, as
   compute, or as a point on the curve of one run. They are also for other models, data and budgets, so an entry is no
-  test of a paper. With training losses, as in the paper's Table 3, the RMT's gain is 1.14 instead of 1.11. At
-  equal FLOPs, the RMT of this size is ahead, but in `rmt_scaling`, with smaller models, one of three RMTs ends above
-  the transformers and the others cannot be distinguished from them.
+  test of a paper. With training losses, as in the paper's Table 3, the RMT's gain is 1.14 instead of 1.11. The RMT's
+  gain at equal FLOPs has no lower end, because its transformer was not trained on fewer tokens. In `rmt_scaling`, at
+  equal FLOPs and smaller sizes, one of three RMTs ends above the transformers, and the others cannot be distinguished
+  from them.
 - **Intervals** are 95 % intervals of each row alone. They are not corrected for the number of rows. If an interval
   reaches below 1, no gain is decided.
 - **Cost.** Steps take more time than their FLOPs suggest: on an H100, steps with hyper-connections, mHC and attention
-  residuals took [2.1 to 3.3 times](performance.md#on-a-gpu) as long as plain ones. The averages of DenseFormer, about 1 %, are not counted. With 1.33 times its tokens, and
-  so the FLOPs of mHC, the plain residual with twelve layers ends 0.064 ± 0.024 below mHC.
+  residuals took [2.1 to 3.3 times](performance.md#on-a-gpu) as long as plain ones. The averages of DenseFormer, about
+  1 %, are not counted. With 1.33 times its tokens, and so the FLOPs of mHC, the plain residual with twelve layers ends
+  0.064 ± 0.024 below mHC.
 - **Bias.** The learning rate of a baseline is the one tuned for 1 times its tokens, and the plain residual with twelve
   layers rereads text beyond 1.22 times its tokens. The RMT's transformer always does. Both can make the baseline fall
   too slowly, and so the factors too large.

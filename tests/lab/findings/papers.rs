@@ -496,7 +496,8 @@ pub const PAPERS: [Paper; 6] = [
             "Attention residuals were trained twice too. Taken together after the results, the full form lowers the\n  \
              loss by 0.0156 ± 0.0155 over 16 seeds.",
             "With learned weights, five of eight runs reach the final loss of the transformer sooner. The other\n  \
-             three never do, by 0.0017, 0.0003 and 0.0001. In the paper, value residuals save 20.3 % of the tokens, which is 1.25 times.\n  \
+             three never do, by 0.0017, 0.0003 and 0.0001. In the paper, value residuals save 20.3 % of the\n  \
+             tokens, which is 1.25 times.\n  \
              The abstract does not say to which variant this figure belongs.",
             "On the seeds of `hyper_depth`, value embeddings end 0.034 ± 0.010 below the transformer. Learned\n  \
              scalars end 0.016 ± 0.015 below it, and gated values 0.012 ± 0.013: both undecided. Gated values end\n  \
