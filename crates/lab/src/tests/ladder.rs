@@ -223,8 +223,8 @@ fn a_ladder_that_means_nothing_is_refused() {
         ),
         (
             r#"(name: "deep", "#,
-            r#"(name: "deep", set: ["train.steps=9"], "#,
-            "`ladder.sizes[1]` sets `train.steps=20`, which replaces `train.steps=9` of `deep`",
+            r#"(name: "deep", set: ["model.width=64"], "#,
+            "`ladder.sizes[0]` sets `model.width=8`, which replaces `model.width=64` of `deep`",
         ),
         (
             "  seeds: [1, 2],",
