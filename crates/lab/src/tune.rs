@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::Corpus;
 use residual_zoo_drive::training_flops;
-use residual_zoo_runs::RunConfig;
 
 use crate::corpora::{check_data, open_corpora};
 use crate::finished::Goal;
@@ -171,32 +170,33 @@ impl Sweep {
         Ok(at_points)
     }
 
-    /// Checks that a point changes nothing that makes its losses incomparable with those of the run's other points or,
-    /// on a ladder, of the baseline.
+    /// Checks that, on a ladder, a point leaves the size of the model, its training tokens, its sequences and its validation
+    /// as they are.
     fn check_point<C: ModelConfig>(
         &self,
         run: &PlannedRun<C>,
         at_point: &PlannedRun<C>,
     ) -> Result<(), Error> {
-        let time = |run: &PlannedRun<C>| run.config.as_ref().map(RunConfig::time);
-        let problem = match &run.rung {
-            _ if time(run) != time(at_point) => {
-                "the length of the sequences, so losses would be on different validation data"
-                    .into()
+        if run.rung.is_none() {
+            return Ok(());
+        }
+        let change = match unequal(at_point, run) {
+            Some(difference) => Some(difference),
+            None if parameters(run)? != parameters(at_point)? => {
+                Some("another number of parameters".into())
             }
-            None => return Ok(()),
-            Some(_) if parameters(run)? != parameters(at_point)? => {
-                "the number of parameters, which the sizes of a ladder set".into()
-            }
-            Some(_) => match unequal(at_point, run) {
-                Some(difference) => {
-                    format!("numbers that the sizes of a ladder set: it has {difference}")
-                }
-                None => return Ok(()),
-            },
+            None => None,
         };
-        let problem = format!("changes, with `{}`, {problem}", at_point.name);
-        Err(ConfigError::new(OVER, problem).into())
+        match change {
+            None => Ok(()),
+            Some(change) => {
+                let problem = format!(
+                    "gives `{}` {change}, which the sizes of a ladder set",
+                    at_point.name
+                );
+                Err(ConfigError::new(OVER, problem).into())
+            }
+        }
     }
 
     /// Checks that a run accepts a value between two points, if a rule gives such values.

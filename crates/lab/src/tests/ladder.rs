@@ -621,9 +621,9 @@ fn a_sweep_leaves_sizes_tokens_and_sequences_as_they_are() {
         found.map(|_| ()).unwrap_err().to_string()
     };
     for (field, problem) in [
-        ("model.n_layer", "the number of parameters"),
+        ("model.n_layer", "another number of parameters"),
         ("train.accumulate", "training tokens instead of the"),
-        ("train.time", "the length of the sequences"),
+        ("train.time", "training tokens instead of the"),
     ] {
         let found = swept(field);
         assert!(found.contains(problem), "{found}");
