@@ -363,7 +363,7 @@ impl All {
         if !self.sweep.is_empty() {
             let bound = self.bound;
             lines.push(format!(
-                "The sweep takes {bound}{} more.",
+                "In addition, the sweep takes {bound}{}.",
                 sum(&self.sweep)?
             ));
         }

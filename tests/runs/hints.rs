@@ -336,12 +336,12 @@ fn a_plan_adds_up_what_an_experiment_trains() {
     let (seconds, _) = all.split_once(" s on one device").unwrap();
     let seconds: f64 = seconds.parse().unwrap();
     assert!((seconds * 1e9 / flops - 1.0).abs() < 0.01, "{shown}");
-    assert!(!shown.contains("The sweep"), "{shown}");
+    assert!(!shown.contains("the sweep takes"), "{shown}");
     // Five seeds of 16 runs, and two seeds of the points of the three swept sizes of three models.
     let shown = plan("cpu");
     assert!(shown.contains("With all seeds: 80 runs, "), "{shown}");
     assert!(
-        shown.contains("The sweep takes at least 72 runs, "),
+        shown.contains("the sweep takes at least 72 runs, "),
         "{shown}"
     );
 }
