@@ -37,7 +37,8 @@ const MAIN: &str = "\
 - **p** is corrected (Holm) for the number of claims of the experiment, or of the claim's family if the experiment has
   primary claims. A claim holds if the interval excludes zero and the corrected p is below 0.05.
 - **Primary** claims were named before the runs on the seeds that judge them. `hyper_depth`, `mhc_depth`, `rmt_scaling`
-  and `muon` had earlier runs, whose outcomes were known; their pages say what changed.
+  and `muon` had earlier runs, whose outcomes were known; their pages say what changed. Some designs of
+  `attention_blocks` and `values` had been trained on other seeds before, in `attention_residual` and `value_residual`.
 - **p among the main claims** is corrected for the paper's main claims that have a p-value and are not primary. They
   were chosen after most of these runs, so this p decides nothing.
 - **Families.** `(0.683 in one family of all claims)` is the p-value that the claim would have without primary claims.
@@ -48,7 +49,7 @@ const MAIN: &str = "\
   other seeds, have a mean of 1.964. Against all twenty, static hyper-connections end 0.071 ± 0.011 lower, dynamic ones
   0.062 ± 0.010, mHC 0.026 ± 0.013 and value embeddings 0.028 ± 0.012.
 - **Seeds.** The pages of older experiments lack the losses of each seed. Among them are `rmt_vs_transformer`,
-  `zero_shot`, `recurrent_shakespeare` and those of LAuReL and of the TokenFormer's growth.
+  `zero_shot`, `recurrent_shakespeare` and the pages of LAuReL and of the TokenFormer's growth.
 - **Units.** Numbers without a unit are validation losses, unless the claim says otherwise. They are in nats per token.
   A token is a character or a byte here, except in `zero_shot` (a subword), on copies (a symbol) and on images (a loss
   is per image). A model that ends below another has a lower final loss.
@@ -303,9 +304,9 @@ const NOTES: &str = "\
   plain residual with twelve layers and the transformer of `rmt_vs_transformer` on 1, 1.25, 1.5 and 2 times the tokens.
   With the same seeds, a difference between losses is taken seed by seed. `dense_former` ran on seeds 1 to 8, and the
   page of the RMT does not list its seeds. There, the loss of the design is its difference from its own baseline, added
-  to the loss of the baseline here, and the two count as independent. The loss of the plain residual is that of the
-  [shared runs](#main-claims), which is 0.010 ± 0.010 above that of other seeds. This alone is worth about 1.03 times
-  the tokens, by which all gains over this baseline may be too large.
+  to the loss of the baseline here, and the two count as independent. The loss of the plain residual comes from
+  the [shared runs](#main-claims), which end 0.010 ± 0.010 above the runs on other seeds. This difference alone is worth
+  about 1.03 times the tokens, by which all gains over this baseline may be too large.
 - **Against the paper.** *Smaller* and *larger* mean that the interval lies on one side of the paper's factor. *As
   reported* means that it contains this factor and not 1, *undecided* that it contains both. Without an entry, the
   paper gives no factor. The factors of the papers are measured in other ways: as tokens to a training loss, as

@@ -170,8 +170,7 @@ impl Sweep {
         Ok(at_points)
     }
 
-    /// Checks that, on a ladder, a point leaves the size of the model, its training tokens, its sequences and its validation
-    /// as they are.
+    /// Checks that, on a ladder, a point changes neither the size of the model nor its tokens, sequences and validation.
     fn check_point<C: ModelConfig>(
         &self,
         run: &PlannedRun<C>,

@@ -101,7 +101,7 @@ pub fn plot(gains: &[Gain]) -> String {
     svg + "</svg>\n"
 }
 
-/// Writes text at a place whose height is that of the text's middle.
+/// Writes text whose middle has the height `y`.
 fn label(svg: &mut String, (class, x, y): (&str, f64, f64), text: &str) {
     let y = y + 5.0;
     writeln!(

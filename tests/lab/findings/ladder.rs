@@ -38,7 +38,7 @@ pub fn gains(paper: &Paper, all: &[Results]) -> Vec<Gain> {
 /// Returns the number of parameters, the gain and the factor on the FLOPs at each size of `run`.
 fn of_run(table: &Table, run: &str) -> Vec<(String, Worth, f64)> {
     let of_row = |row: &Vec<String>| {
-        // A name is that of the run, a comma, and that of the size.
+        // A name consists of the run, a comma and the size.
         let (name, _) = row[0].rsplit_once(", ")?;
         let cell = |heading| table.column(heading).map(|column| row[column].clone());
         let worth = worth(&cell("worth")?)?;

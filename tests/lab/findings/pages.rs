@@ -33,13 +33,6 @@ impl Table {
         let is_it = |column: &String| column.starts_with(heading);
         self.columns.iter().position(is_it)
     }
-
-    /// Returns the cell of the row of `run` below `heading`.
-    pub fn cell(&self, run: &str, heading: &str) -> Option<&str> {
-        let column = self.column(heading)?;
-        let row = self.rows.iter().find(|row| row[0] == run)?;
-        Some(&row[column])
-    }
 }
 
 /// Splits a row of a table.
@@ -54,8 +47,8 @@ fn a_table_is_read_from_its_section() {
                 | --- | ---: |\n| a, 1 | 2.01T |\n| b | – |\n\nText.\n\n| run | c |\n";
     let table = Table::of(page, "Runs").unwrap();
     assert_eq!(table.columns, ["run", "flops (FLOP)"]);
-    assert_eq!(table.rows.len(), 2);
-    assert_eq!(table.cell("a, 1", "flops"), Some("2.01T"));
-    assert_eq!(table.cell("x", "flops"), None);
+    assert_eq!(table.rows, [["a, 1", "2.01T"], ["b", "–"]]);
+    assert_eq!(table.column("flops"), Some(1));
+    assert_eq!(table.column("loss"), None);
     assert!(Table::of(page, "Every seed").is_none());
 }

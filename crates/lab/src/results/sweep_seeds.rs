@@ -3,10 +3,9 @@
 use residual_zoo_report::{Cell, Column, Table};
 
 use crate::claims::{Compared, Test};
+use crate::ladder::LOSS;
 use crate::stats::Estimate;
 use crate::{Judgement, Observation, Observed, Tuning};
-
-const LOSS: &str = "valid_loss";
 
 /// Returns a table with the difference of each claimed comparison of losses on the claims' seeds, on the sweep's seeds
 /// and on all of them. Returns `None` if runs were not trained at their best points, or if no comparison has both.
@@ -36,9 +35,10 @@ pub(crate) fn table(
     (!rows.is_empty()).then(|| Table {
         heading: "On the sweep's seeds".into(),
         note: "The differences of the compared losses on the seeds that judge the claims, on the seeds of the sweep at \
-               the same points, and on all of these seeds: means ± half the width of the 95 % confidence interval, with the number of seeds in brackets. The \
-               sweep's seeds chose the points, so they judge no claim. If they disagree with the claims' seeds, the \
-               difference varies more between seeds than the interval of one group shows."
+               the same points, and on all of these seeds: means ± half the width of the 95 % confidence interval, with \
+               the number of seeds in brackets. The sweep's seeds chose the points, so they judge no claim. If they \
+               disagree with the claims' seeds, the difference varies more between seeds than the interval of one \
+               group shows."
             .into(),
         columns: vec![
             Column::text("losses"),

@@ -19,7 +19,7 @@ fn margin(test: Test, observations: &[Observation]) -> Option<String> {
     claim(test).judge(observations, &[]).margin
 }
 
-fn claim(test: Test) -> Claim {
+pub(super) fn claim(test: Test) -> Claim {
     Claim {
         says: "so".into(),
         source: "Table 1".into(),
@@ -29,7 +29,7 @@ fn claim(test: Test) -> Claim {
     }
 }
 
-fn lower(run: &str, than: &str) -> Test {
+pub(super) fn lower(run: &str, than: &str) -> Test {
     Test::Lower(Compared {
         quantity: "valid_loss".into(),
         run: run.into(),

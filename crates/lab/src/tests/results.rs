@@ -7,7 +7,6 @@ use residual_zoo_runs::parse_ron;
 use super::*;
 use crate::Missing;
 use crate::charts::RunRow;
-use crate::claims::{By, Compared};
 use crate::facts::data_table;
 use crate::sweep::Value;
 
@@ -492,20 +491,7 @@ fn point(losses: &[Option<f64>]) -> TriedPoint {
 #[test]
 fn claims_are_compared_on_the_seeds_of_the_sweep_too() {
     let lower = |run: &str, than: &str| Judgement {
-        claim: Claim {
-            says: String::new(),
-            source: String::new(),
-            published: String::new(),
-            test: Test::Lower(Compared {
-                quantity: "valid_loss".into(),
-                run: run.into(),
-                than: than.into(),
-                beyond: None,
-                within: 0.0,
-                by: By::Mean,
-            }),
-            primary: false,
-        },
+        claim: judge::claim(judge::lower(run, than)),
         verdict: Verdict::Holds,
         because: String::new(),
         margin: None,
