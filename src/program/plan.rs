@@ -41,6 +41,13 @@ pub struct PlanArgs {
     /// Set a field of every run, such as train.steps=100; repeat it for several
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
+    /// The number of seeds of an experiment, except for runs with seeds of their own [default: the number in the file]
+    #[arg(long, value_name = "N", value_parser = cli::parsed::<u64>("a whole number of at least 1"))]
+    seeds: Option<u64>,
+    /// Plan the run of an experiment called TEXT, or all runs whose names contain TEXT, and the runs that these need
+    /// first. Can be given several times
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
     /// Numbers of devices
     #[arg(
         long,
@@ -380,6 +387,14 @@ fn planned(options: &PlanArgs) -> anyhow::Result<Planned> {
     let path = &options.path;
     let Some((mut experiment, scale)) = experiment_of(path, options.scale.as_deref(), "paper")?
     else {
+        let given = [
+            ("--seeds", options.seeds.is_some()),
+            ("--only", !options.only.is_empty()),
+        ];
+        if let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) {
+            let problem = "is given, but a run file has a single run; leave it out";
+            return Err(ConfigError::new(*option, problem).into());
+        }
         let name = builtin::without_ending(path).display().to_string();
         let mut config = read_config(path)?.set(&options.set)?;
         options.data.apply(&mut config.data, &options.set)?;
@@ -398,10 +413,13 @@ fn planned(options: &PlanArgs) -> anyhow::Result<Planned> {
         tokenizer.apply(data, &options.set)?;
     }
     experiment.check()?;
+    if let Some(seeds) = options.seeds {
+        cli::set_seeds(&mut experiment, seeds)?;
+    }
     cli::refuse_swept(experiment.sweep.as_ref(), &options.set)?;
     let planned = match experiment.count {
         Some(_) => Vec::new(),
-        None => experiment.plan(&options.set)?,
+        None => experiment.only(&options.only, &experiment.plan(&options.set)?)?,
     };
     let seeds = |run: &PlannedRun<_>| run.seeds.as_ref().unwrap_or(&experiment.seeds).len();
     let mut runs: Vec<(String, RunConfig)> = Vec::new();

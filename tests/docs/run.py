@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,18 +62,28 @@ def main(target, asked):
     if unknown := set(asked) - set(sources):
         sys.exit(f"{', '.join(unknown)}: no page, and no command with examples; these are {', '.join(sources)}")
     count = 0
-    for source in asked or sources:
-        with tempfile.TemporaryDirectory() as folder:
-            prepare(Path(folder))
-            for language, block in sources[source]:
-                reason = next((NOT_RUN[word] for word in NOT_RUN if word in block), None)
-                print(f"== {source}{': ' + reason if reason else ''}\n{block.strip()}", flush=True)
-                if reason is None:
-                    run(language, block, Path(folder), target)
-                    count += 1
+    # Small models leave cores idle, so two pages run side by side.
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for text, ran in pool.map(lambda source: run_page(source, sources[source], target), asked or sources):
+            print(text, end="", flush=True)
+            count += ran
     print(f"{count} blocks ran")
     if count == 0:
         sys.exit("no block was found")
+
+
+def run_page(source, found, target):
+    """Runs the blocks of a page. Returns them as text, and the number of blocks that ran."""
+    lines, count = [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        prepare(Path(folder))
+        for language, block in found:
+            reason = next((NOT_RUN[word] for word in NOT_RUN if word in block), None)
+            lines.append(f"== {source}{': ' + reason if reason else ''}\n{block.strip()}\n")
+            if reason is None:
+                run(language, block, Path(folder), target, "".join(lines))
+                count += 1
+    return "".join(lines), count
 
 
 def examples(target):
@@ -124,7 +135,7 @@ def prepare(folder):
         (folder / "my-experiment.ron").write_text(block)
 
 
-def run(language, block, folder, target):
+def run(language, block, folder, target, before):
     shims = folder / ".shims"
     shims.mkdir(exist_ok=True)
     for name in ["residual-zoo", "cargo", "git"]:
@@ -143,7 +154,7 @@ def run(language, block, folder, target):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )
     if done.returncode != 0:
-        sys.exit(f"{done.stdout}\nexit code {done.returncode}")
+        sys.exit(f"{before}{done.stdout}\nexit code {done.returncode}")
 
 
 def shim(name, arguments):

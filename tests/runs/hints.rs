@@ -344,4 +344,34 @@ fn a_plan_adds_up_what_an_experiment_trains() {
         shown.contains("the sweep takes at least 72 runs, "),
         "{shown}"
     );
+    // A part of a ladder takes the swept sizes along: 4 runs of 2 seeds, and 24 of the sweep.
+    let part = ["hyper_ladder", "--scale", "cpu", "--tflops", "1e-3"];
+    let mut part = part.to_vec();
+    part.extend(["--only", "static hyper, size 4", "--seeds", "2"]);
+    let shown = ok(zoo("plan").args(part));
+    assert!(shown.contains("With all seeds: 8 runs, "), "{shown}");
+    assert!(
+        shown.contains("the sweep takes at least 24 runs, "),
+        "{shown}"
+    );
+    for (arguments, expected) in [
+        (
+            ["gpt2/smoke", "--only", "x"],
+            "`--only` is given, but a run file has a single run",
+        ),
+        (
+            ["gpt2/smoke", "--seeds", "2"],
+            "`--seeds` is given, but a run file has a single run",
+        ),
+        (
+            ["hyper_ladder", "--only", "none"],
+            "`--only none` matches no run",
+        ),
+        (
+            ["hyper_ladder", "--seeds", "0"],
+            "`--seeds` is 0; at least one seed is needed",
+        ),
+    ] {
+        fails(zoo("plan").args(arguments), 2, &[expected]);
+    }
 }

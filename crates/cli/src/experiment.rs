@@ -30,6 +30,7 @@ use listing::{check_configs, list_runs};
 
 pub(crate) use given::check_is_here;
 
+pub use given::set_seeds;
 pub use source::{Source, chosen_scale};
 
 /// Whether `directory` has an earlier report, which a command without a result must keep. Prints a note if so.

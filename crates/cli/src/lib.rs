@@ -22,7 +22,7 @@ pub use args::{
 };
 pub use compare::CompareArgs;
 pub use exit::{of_run, report, stop_on_signal};
-pub use experiment::{ExperimentArgs, Source, chosen_scale, experiment_main};
+pub use experiment::{ExperimentArgs, Source, chosen_scale, experiment_main, set_seeds};
 pub use jobs::JobsArgs;
 pub use residual_zoo_report::wrapped;
 pub use settings::start;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use residual_zoo_core::{ConfigError, ModelConfig, Tensors, check};
 use residual_zoo_report::si;
-use residual_zoo_runs::did_you_mean;
+use residual_zoo_runs::{RunConfig, did_you_mean};
 
 use crate::curves::CURVES;
 use crate::experiment::MOST_SEEDS;
@@ -30,7 +30,7 @@ impl<C: ModelConfig> Experiment<C> {
             check::size("count", count)?;
         }
         if let Some(ladder) = &self.ladder {
-            ladder.check(self)?;
+            ladder.check(self, &planned)?;
         }
         self.check_sweep(&planned)?;
         if self.measure.is_some() && self.count.is_none() {
@@ -216,11 +216,7 @@ fn check_after<C: ModelConfig>(
 ) -> Result<(), ConfigError> {
     let mut first: Option<C> = None;
     for name in after.runs() {
-        let Some(before) = earlier.iter().find(|run| run.name == *name) else {
-            let problem = format!("there is no run `{name}` before `{}`", run.name);
-            return error("after", problem);
-        };
-        let Some(config) = &before.config else {
+        let Some(config) = &check_is_before(run, name, earlier)?.config else {
             continue;
         };
         first = Some(match first {
@@ -263,6 +259,19 @@ fn check_after<C: ModelConfig>(
         })
 }
 
+/// Returns the run `name`, from whose weights `run` starts, or an error if it is not among the `earlier` runs.
+pub(crate) fn check_is_before<'a, C>(
+    run: &PlannedRun<C>,
+    name: &str,
+    earlier: &'a [PlannedRun<C>],
+) -> Result<&'a PlannedRun<C>, ConfigError> {
+    let found = earlier.iter().find(|run| run.name == name);
+    found.ok_or_else(|| {
+        let problem = format!("there is no run `{name}` before `{}`", run.name);
+        ConfigError::new("after", problem)
+    })
+}
+
 /// Returns the first run of the chain that leads to the run `name`. Each run of a chain starts from the weights of the
 /// previous run.
 fn base<'a, C: ModelConfig>(planned: &'a [PlannedRun<C>], name: &'a str) -> &'a str {
@@ -273,16 +282,27 @@ fn base<'a, C: ModelConfig>(planned: &'a [PlannedRun<C>], name: &'a str) -> &'a 
     }
 }
 
-/// Returns the number of training tokens of a run and of the runs before it in its chain (see `base`). A run that is
-/// merged in (`with`) does not count.
+/// Returns the number of training tokens of the run `name` and of the runs before it in its chain.
 fn tokens<C: ModelConfig>(planned: &[PlannedRun<C>], name: &str) -> Option<f64> {
     let run = planned.iter().find(|run| run.name == name)?;
-    let config = run.config.as_ref()?;
-    let own = (config.train.steps * config.tokens_per_step()) as f64;
+    Some(own_tokens(run.config.as_ref()?) + tokens_before(planned, run)?)
+}
+
+/// Returns the number of training tokens of the runs before `run` in its chain (see `base`). A run that is merged in
+/// (`with`) does not count.
+pub(crate) fn tokens_before<C: ModelConfig>(
+    planned: &[PlannedRun<C>],
+    run: &PlannedRun<C>,
+) -> Option<f64> {
     match &run.after {
-        Some(after) => Some(own + tokens(planned, &after.run)?),
-        None => Some(own),
+        Some(after) => tokens(planned, &after.run),
+        None => Some(0.0),
     }
+}
+
+/// Returns the number of training tokens of a run by itself.
+pub(crate) fn own_tokens<C: ModelConfig>(config: &RunConfig<C>) -> f64 {
+    config.train.steps as f64 * config.tokens_per_step() as f64
 }
 
 /// Returns a sentence for each claim that compares losses or accuracies of runs with different numbers of training

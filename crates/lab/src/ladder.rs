@@ -14,10 +14,11 @@ use residual_zoo_data::Source;
 use residual_zoo_runs::{contained, did_you_mean, names_of};
 use serde::{Deserialize, Serialize};
 
+use crate::check::{check_is_before, own_tokens, tokens_before};
 use crate::plan::OPTION;
 use crate::quantity::{GAIN, SIZE};
 use crate::sweep::OVER;
-use crate::{Error, Experiment, Observation, PlannedRun};
+use crate::{After, Error, Experiment, Observation, PlannedRun};
 
 pub(crate) use effects::Effects;
 pub use worth::{Fall, Losses, Worth};
@@ -25,8 +26,12 @@ pub use worth::{Fall, Losses, Worth};
 /// Sizes at which an experiment repeats its comparison. Every run of the experiment is trained at each size. Its name
 /// becomes `RUN, SIZE`, and the runs of all sizes form the line `RUN`.
 ///
-/// Runs have two further quantities: `size`, the number of non-embedding parameters of the baseline at the run's size,
-/// and `gain`, the validation loss of the baseline minus the loss of the run, at the same size and with the same seed.
+/// A run that starts from another run (`after`) starts from it at its own size. Tokens are then those of both. Runs from
+/// which others start are not compared with the baseline, because they have fewer tokens.
+///
+/// The compared runs have two further quantities: `size`, the number of non-embedding parameters of the baseline at the
+/// run's size, and `gain`, the validation loss of the baseline minus the loss of the run, at the same size and with the
+/// same seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ladder {
@@ -82,12 +87,12 @@ const MOST: usize = 100;
 
 impl Ladder {
     /// Returns the runs at every size, each with `set` on top. If the baseline is among them, it is followed by its runs
-    /// on more tokens.
+    /// on more tokens. A run that starts from another run starts from that run at its own size.
     ///
     /// # Errors
     ///
-    /// Returns an error if the ladder lacks a baseline or has too many sizes, if the sizes do not grow, or if a field
-    /// cannot be set.
+    /// Returns an error if the ladder lacks a baseline or has too many sizes, if the sizes do not grow, if a field cannot
+    /// be set, or if a gain would not compare models alone.
     pub(crate) fn plan<C: ModelConfig>(
         &self,
         runs: &[PlannedRun<C>],
@@ -102,18 +107,9 @@ impl Ladder {
             let problem = format!("is `{}`, which is not a run{meant}", self.baseline);
             return Err(ConfigError::new("ladder.baseline", problem).into());
         };
-        let at = |run: &PlannedRun<C>, size: &Size| -> Result<PlannedRun<C>, Error> {
-            let place = format!("ladder size `{}`", size.name);
-            let own = size.own.get(&run.name).map_or(&[][..], Vec::as_slice);
-            run.clone()
-                .set(&size.set, &place)?
-                .set(own, &place)?
-                .set(set, OPTION)
-        };
-        let parameters = self
-            .sizes
-            .iter()
-            .map(|size| parameters(&at(baseline, size)?));
+        let baselines = self.sizes.iter().map(|size| size.of(baseline, set));
+        let baselines = baselines.collect::<Result<Vec<_>, Error>>()?;
+        let parameters = baselines.iter().map(parameters);
         let parameters = parameters.collect::<Result<Vec<f64>, Error>>()?;
         if let Some(i) = (1..parameters.len()).find(|i| parameters[i - 1] >= parameters[*i]) {
             let problem = format!(
@@ -125,67 +121,99 @@ impl Ladder {
             );
             return Err(ConfigError::new("ladder.sizes", problem).into());
         }
-        let data = |run: &PlannedRun<C>| run.config.as_ref().map(|config| config.data.clone());
-        let of_baseline = self.sizes.iter().map(|size| at(baseline, size));
-        let of_baseline = of_baseline.collect::<Result<Vec<_>, Error>>()?;
-        let mut planned = Vec::new();
-        for run in runs {
-            let sizes = self.sizes.iter().zip(&parameters).zip(&of_baseline);
-            for ((size, parameters), baseline) in sizes {
-                let mut at_size = at(run, size)?;
-                if data(&at_size) != data(baseline) {
-                    let problem = format!(
-                        "`{}` has other data than the baseline at `{}`, so their losses cannot be compared",
-                        run.name, size.name
-                    );
-                    return Err(ConfigError::new("ladder", problem).into());
-                }
-                if let Some(difference) = unequal(&at_size, baseline) {
-                    let problem = format!(
-                        "`{}` has {difference} of the baseline at `{}`; give both the same, so that a gain compares models only",
-                        run.name, size.name
-                    );
-                    return Err(ConfigError::new("ladder", problem).into());
-                }
-                if has_curriculum(&at_size) {
-                    let problem = format!(
-                        "`{}` has a curriculum, so the length of its sequences follows from its losses, and a gain would \
-                         compare different tasks; leave `most_noise` out",
-                        run.name
-                    );
-                    return Err(ConfigError::new("ladder", problem).into());
-                }
-                at_size.name = format!("{}, {}", run.name, size.name);
-                at_size.line = run.name.clone();
-                at_size.values.insert(SIZE.into(), *parameters);
+        let mut planned: Vec<PlannedRun<C>> = Vec::new();
+        for (i, run) in runs.iter().enumerate() {
+            for before in run.after.iter().flat_map(After::runs) {
+                check_is_before(run, before, &runs[..i])?;
+            }
+            let is_start = is_start(run, runs) && run.name != self.baseline;
+            for (size, parameters) in self.sizes.iter().zip(&parameters) {
+                let mut at_size = size.of(run, set)?;
                 at_size.rung = Some(Rung {
                     run: run.name.clone(),
                     size: size.name.clone(),
                     parameters: *parameters,
                     tokens: 1.0,
                 });
-                let more = self
-                    .more_tokens
-                    .iter()
-                    .filter(|_| run.name == self.baseline);
-                let more: Vec<_> = more.map(|factor| longer(&at_size, *factor)).collect();
-                let steps = |run: &PlannedRun<C>| run.config.as_ref().map(|it| it.train.steps);
-                let all: Vec<_> = [&at_size].into_iter().chain(&more).map(steps).collect();
-                if all.windows(2).any(|pair| pair[0] >= pair[1]) {
-                    let problem = format!(
-                        "must give more steps with each factor, but does not at `{}`; give rising factors above 1, further apart",
-                        size.name
-                    );
-                    return Err(ConfigError::new("ladder.more_tokens", problem).into());
+                if !is_start {
+                    at_size.values.insert(SIZE.into(), *parameters);
                 }
                 planned.push(at_size);
-                planned.extend(more);
             }
         }
-        Ok(planned)
+        for run in planned.iter().filter(|run| has_size(run)) {
+            self.check_comparable(run, &planned)?;
+        }
+        let with_more = planned
+            .iter()
+            .map(|run| self.with_more_tokens(run, &planned));
+        Ok(with_more.collect::<Result<Vec<_>, _>>()?.concat())
     }
 
-    /// Checks the ladder of `experiment`.
+    /// Checks that the difference of the losses of a run and the baseline of its size compares models alone.
+    fn check_comparable<C: ModelConfig>(
+        &self,
+        run: &PlannedRun<C>,
+        planned: &[PlannedRun<C>],
+    ) -> Result<(), ConfigError> {
+        let size = |run: &PlannedRun<C>| run.rung.as_ref().map(|rung| rung.size.clone());
+        let is_baseline =
+            |other: &&PlannedRun<C>| other.line == self.baseline && size(other) == size(run);
+        let Some(baseline) = planned.iter().find(is_baseline) else {
+            return Ok(());
+        };
+        let data = |run: &PlannedRun<C>| run.config.as_ref().map(|config| config.data.clone());
+        let (name, at) = (&run.line, size(run).unwrap_or_default());
+        let before = |run: &PlannedRun<C>| tokens_before(planned, run).unwrap_or(0.0);
+        let problem = if data(run) != data(baseline) {
+            format!(
+                "`{name}` has other data than the baseline at `{at}`, so their losses cannot be compared"
+            )
+        } else if let Some(difference) = unequal((run, before(run)), (baseline, before(baseline))) {
+            format!(
+                "`{name}` has {difference} of the baseline at `{at}`; give both the same, so that a gain compares models only"
+            )
+        } else if has_curriculum(run) {
+            format!(
+                "`{name}` has a curriculum, so the length of its sequences follows from its losses, and a gain would \
+                 compare different tasks; leave `most_noise` out"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::new("ladder", problem))
+    }
+
+    /// Returns a run and, if it is the baseline, its runs on more tokens.
+    fn with_more_tokens<C: ModelConfig>(
+        &self,
+        run: &PlannedRun<C>,
+        planned: &[PlannedRun<C>],
+    ) -> Result<Vec<PlannedRun<C>>, ConfigError> {
+        let mut all = vec![run.clone()];
+        if run.line == self.baseline {
+            let before = tokens_before(planned, run).unwrap_or(0.0);
+            all.extend(
+                self.more_tokens
+                    .iter()
+                    .map(|factor| longer(run, *factor, before)),
+            );
+        }
+        let steps = |run: &PlannedRun<C>| run.config.as_ref().map(|it| it.train.steps);
+        if all
+            .windows(2)
+            .any(|pair| steps(&pair[0]) >= steps(&pair[1]))
+        {
+            let size = run.rung.as_ref().map_or("", |rung| &rung.size);
+            let problem = format!(
+                "must give more steps with each factor, but does not at `{size}`; give rising factors above 1, further apart"
+            );
+            return Err(ConfigError::new("ladder.more_tokens", problem));
+        }
+        Ok(all)
+    }
+
+    /// Checks the ladder of `experiment`, whose runs are `planned`.
     ///
     /// # Errors
     ///
@@ -193,6 +221,7 @@ impl Ladder {
     pub(crate) fn check<C: ModelConfig>(
         &self,
         experiment: &Experiment<C>,
+        planned: &[PlannedRun<C>],
     ) -> Result<(), ConfigError> {
         let error = |field: &str, problem: String| Err(ConfigError::new(field, problem));
         if experiment.count.is_some() {
@@ -203,7 +232,6 @@ impl Ladder {
             let given = [
                 ("line", spec.line.is_some()),
                 ("vary", spec.vary.is_some()),
-                ("after", spec.after.is_some()),
                 ("on_new_data", spec.on_new_data),
             ];
             if let Some((field, _)) = given.iter().find(|(_, is_given)| *is_given) {
@@ -303,11 +331,23 @@ impl Ladder {
             return error(OVER, problem);
         }
         for claim in &experiment.claims {
-            let (lines, (_, quantities)) = (claim.test.lines(), claim.test.names());
-            if quantities.contains(&GAIN) && lines.contains(&&*self.baseline) {
+            let (runs, quantities) = claim.test.names();
+            let is_meant = |run: &&PlannedRun<C>| {
+                runs.contains(&run.name.as_str()) || runs.contains(&run.line.as_str())
+            };
+            let lacks = |run: &&PlannedRun<C>| {
+                let (is_baseline, is_start) = (run.line == self.baseline, !has_size(run));
+                let gain = quantities.contains(&GAIN) && (is_baseline || is_start);
+                gain || quantities.contains(&SIZE) && is_start
+            };
+            if let Some(run) = planned.iter().filter(is_meant).find(lacks) {
+                let why = match run.line == self.baseline {
+                    true => "gain of the baseline",
+                    false => "gain or size of a run from which others start",
+                };
                 let problem = format!(
-                    "\"{}\" is about the gain of `{}`, which is the baseline",
-                    claim.says, self.baseline
+                    "\"{}\" is about the {why}, `{}`; it has none",
+                    claim.says, run.line
                 );
                 return error("claims", problem);
             }
@@ -341,6 +381,40 @@ impl Ladder {
     }
 }
 
+impl Size {
+    /// Returns a run at this size, with `set` on top. Its line is the name of the run without the size.
+    fn of<C: ModelConfig>(
+        &self,
+        run: &PlannedRun<C>,
+        set: &[String],
+    ) -> Result<PlannedRun<C>, Error> {
+        let place = format!("ladder size `{}`", self.name);
+        let own = self.own.get(&run.name).map_or(&[][..], Vec::as_slice);
+        let run = run.clone().set(&self.set, &place)?.set(own, &place)?;
+        let mut run = run.set(set, OPTION)?;
+        let at_size = |name: &str| format!("{name}, {}", self.name);
+        if let Some(after) = &mut run.after {
+            after.run = at_size(&after.run);
+            after.with = after.with.as_deref().map(at_size);
+        }
+        run.line = std::mem::take(&mut run.name);
+        run.name = at_size(&run.line);
+        Ok(run)
+    }
+}
+
+/// Whether a run of a ladder is compared with the baseline, or is the baseline.
+pub(crate) fn has_size<C>(run: &PlannedRun<C>) -> bool {
+    run.values.contains_key(SIZE)
+}
+
+/// Whether other runs start from the weights of `run`. Such a run has fewer training tokens than these, so it has no
+/// gain.
+fn is_start<C>(run: &PlannedRun<C>, runs: &[PlannedRun<C>]) -> bool {
+    let mut starts = runs.iter().filter_map(|run| run.after.as_ref());
+    starts.any(|after| after.runs().any(|name| *name == run.name))
+}
+
 /// Returns the number of non-embedding parameters of a run's model. It does not depend on the vocabulary.
 pub(crate) fn parameters<C: ModelConfig>(run: &PlannedRun<C>) -> Result<f64, Error> {
     let Some(config) = &run.config else {
@@ -371,24 +445,19 @@ fn lost<'a>(
 }
 
 /// Says in which number the training or the validation of two runs on the same data differs, such as `96 training
-/// tokens instead of the 64`.
+/// tokens instead of the 64`. Each run comes with the tokens of the runs before it in its chain.
 pub(crate) fn unequal<C: ModelConfig>(
-    run: &PlannedRun<C>,
-    other: &PlannedRun<C>,
+    run: (&PlannedRun<C>, f64),
+    other: (&PlannedRun<C>, f64),
 ) -> Option<String> {
-    let numbers = |run: &PlannedRun<C>| {
+    let numbers = |(run, before): (&PlannedRun<C>, f64)| {
         let config = run.config.as_ref()?;
         let train = &config.train;
+        let validated = train.batch.saturating_mul(train.validate_batches);
         Some([
-            (
-                "training tokens",
-                train.steps.saturating_mul(config.tokens_per_step()),
-            ),
-            ("tokens in a sequence", config.time()),
-            (
-                "sequences in a validation",
-                train.batch.saturating_mul(train.validate_batches),
-            ),
+            ("training tokens", before + own_tokens(config)),
+            ("tokens in a sequence", config.time() as f64),
+            ("sequences in a validation", validated as f64),
         ])
     };
     let mut pairs = numbers(run)?.into_iter().zip(numbers(other)?);
@@ -406,16 +475,18 @@ fn longer_name(name: &str, factor: f64) -> String {
     format!("{name}, {factor} × the tokens")
 }
 
-/// Returns the run on `factor` times its tokens, with a warm-up in proportion.
-fn longer<C: ModelConfig>(run: &PlannedRun<C>, factor: f64) -> PlannedRun<C> {
+/// Returns the run on `factor` times its tokens, with a warm-up in proportion. `before` is the number of tokens of the
+/// runs before it in its chain, which stay as they are.
+fn longer<C: ModelConfig>(run: &PlannedRun<C>, factor: f64, before: f64) -> PlannedRun<C> {
     let mut longer = run.clone();
     longer.name = longer_name(&run.name, factor);
     longer.line = longer_name(&run.line, factor);
     longer.config = longer.config.map(|mut config| {
-        let times = |count: usize| (count as f64 * factor).round() as usize;
+        let own = factor + (factor - 1.0) * before / own_tokens(&config).max(1.0);
+        let times = |count: usize| (count as f64 * own).round() as usize;
         config.train.steps = times(config.train.steps);
         config.train.warmup = times(config.train.warmup);
-        config.train.tokens = config.train.tokens.map(|tokens| tokens * factor);
+        config.train.tokens = config.train.tokens.map(|tokens| tokens * own);
         config.with_budget()
     });
     if let Some(rung) = &mut longer.rung {

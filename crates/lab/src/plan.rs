@@ -252,17 +252,28 @@ pub(crate) fn only<C: Clone>(
     }
     let is_asked =
         |run: &PlannedRun<C>| asked.is_empty() || asked.iter().any(|text| is_meant(run, text));
-    let mut kept: Vec<PlannedRun<C>> = Vec::new();
+    Ok(with_starts(planned, is_asked)
+        .into_iter()
+        .cloned()
+        .collect())
+}
+
+/// Returns the runs that `is_meant` selects and the runs from whose weights these runs start, in order.
+pub(crate) fn with_starts<C>(
+    planned: &[PlannedRun<C>],
+    is_meant: impl Fn(&PlannedRun<C>) -> bool,
+) -> Vec<&PlannedRun<C>> {
+    let mut kept: Vec<&PlannedRun<C>> = Vec::new();
     // A run comes after the run from whose weights it starts, so one pass in reverse order suffices.
     for run in planned.iter().rev() {
-        let is_before = |other: &PlannedRun<C>| {
-            let after = other.after.as_ref();
-            after.is_some_and(|after| after.runs().any(|name| *name == run.name))
+        let starts_from = |other: &&PlannedRun<C>| {
+            let mut starts = other.after.iter().flat_map(After::runs);
+            starts.any(|name| *name == run.name)
         };
-        if is_asked(run) || kept.iter().any(is_before) {
-            kept.push(run.clone());
+        if is_meant(run) || kept.iter().any(starts_from) {
+            kept.push(run);
         }
     }
     kept.reverse();
-    Ok(kept)
+    kept
 }

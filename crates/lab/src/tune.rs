@@ -179,7 +179,7 @@ impl Sweep {
         if run.rung.is_none() {
             return Ok(());
         }
-        let change = match unequal(at_point, run) {
+        let change = match unequal((at_point, 0.0), (run, 0.0)) {
             Some(difference) => Some(difference),
             None if parameters(run)? != parameters(at_point)? => {
                 Some("another number of parameters".into())

@@ -69,6 +69,23 @@ pub(crate) fn check_is_here<C: ModelConfig>(
     }
 }
 
+/// Gives a valid experiment the seeds 1 to `seeds`.
+///
+/// # Errors
+///
+/// Returns an error if the number is zero or too large, or if the experiment is not valid with these seeds.
+pub fn set_seeds<C: ModelConfig>(experiment: &mut Experiment<C>, seeds: u64) -> Result<(), Error> {
+    experiment.set_seeds(seeds)?;
+    experiment.check().map_err(|error| match error {
+        // The file was valid before the options were applied.
+        Error::Drive(DriveError::Run(RunError::Config(error))) => {
+            let problem = format!("does not fit: {error}");
+            ConfigError::new(format!("--seeds {seeds}"), problem).into()
+        }
+        error => error,
+    })
+}
+
 impl ExperimentArgs {
     /// Parses the experiment in a RON text, and applies these options.
     pub(super) fn open<C: ModelConfig>(
@@ -81,15 +98,7 @@ impl ExperimentArgs {
             |experiment: &Experiment<C>| experiment.check().map_err(|error| error.in_file(path));
         check(&experiment)?;
         if let Some(seeds) = self.seeds {
-            experiment.set_seeds(seeds)?;
-            experiment.check().map_err(|error| match error {
-                // The file was valid before the options were applied.
-                Error::Drive(DriveError::Run(RunError::Config(error))) => {
-                    let problem = format!("does not fit: {error}");
-                    ConfigError::new(format!("--seeds {seeds}"), problem).into()
-                }
-                error => error,
-            })?;
+            set_seeds(&mut experiment, seeds)?;
         }
         self.apply(&mut experiment)?;
         Ok(experiment)

@@ -7,6 +7,7 @@ mod value;
 
 use residual_zoo_core::ModelConfig;
 
+use crate::plan::with_starts;
 use crate::quantity::{GAIN, TIMES, describe, is_cost, title};
 use crate::stats::Estimate;
 use crate::{Claim, Experiment, Judgement, Observation, PlannedRun, Test, Verdict};
@@ -62,17 +63,20 @@ impl<C: ModelConfig> Experiment<C> {
         claims
     }
 
-    /// Whether a claim is about the run `run` of a ladder, at any size, or about a gain over it.
+    /// Whether a claim is about the run `run` of a ladder, at any size, about a run that starts from it, or about a gain
+    /// over either.
     pub(crate) fn is_about(&self, claim: &Claim, run: &str, planned: &[PlannedRun<C>]) -> bool {
         let ((names, quantities), lines) = (claim.test.names(), claim.test.lines());
-        let is_own = |planned: &&PlannedRun<C>| {
-            let rung = planned.rung.as_ref();
-            rung.is_some_and(|rung| rung.run == run)
+        let ladder = self.ladder.as_ref();
+        let ladder = ladder.filter(|_| quantities.contains(&GAIN));
+        let is_named = |run: &PlannedRun<C>| {
+            let is_baseline = ladder.is_some_and(|ladder| ladder.baseline == run.line);
+            is_baseline || names.contains(&&*run.name) || lines.contains(&&*run.line)
         };
-        let is_named =
-            |run: &PlannedRun<C>| names.contains(&&*run.name) || lines.contains(&&*run.line);
-        let is_baseline = (self.ladder.as_ref()).is_some_and(|ladder| ladder.baseline == run);
-        is_baseline && quantities.contains(&GAIN) || planned.iter().filter(is_own).any(is_named)
+        let mut rungs = with_starts(planned, is_named)
+            .into_iter()
+            .filter_map(|run| run.rung.as_ref());
+        rungs.any(|rung| rung.run == run)
     }
 }
 

@@ -3,7 +3,8 @@
 use residual_zoo_report::sig;
 use serde::Serialize;
 
-use super::{Fall, LOSS, Ladder, Losses, Rung, Worth};
+use super::{Fall, LOSS, Ladder, Losses, Rung, Worth, has_size};
+use crate::plan::with_starts;
 use crate::quantity::GAIN;
 use crate::{Estimate, Line, Observation, Observed, PlannedRun, Tuning};
 
@@ -84,9 +85,9 @@ impl Effects {
         tuning: Option<&Tuning>,
         (seeds, passes): (usize, Option<f64>),
     ) -> Self {
-        let rungs = planned
-            .iter()
-            .filter_map(|run| Some((run, run.rung.as_ref()?)));
+        // A run from which others start has no size, and no gain.
+        let compared = planned.iter().filter(|run| has_size(run));
+        let rungs = compared.filter_map(|run| Some((run, run.rung.as_ref()?)));
         let rungs: Vec<_> = rungs.map(|(run, rung)| (run.name.as_str(), rung)).collect();
         let measured = Measured {
             ladder,
@@ -113,7 +114,10 @@ impl Effects {
         }
         for trend in &mut trends {
             let fits = tuning.iter().flat_map(|tuning| &tuning.rule);
-            let own = fits.filter(|fit| [&trend.run, &ladder.baseline].contains(&&fit.run));
+            let compared = with_starts(planned, |run| {
+                [&trend.run, &ladder.baseline].contains(&&run.line)
+            });
+            let own = fits.filter(|fit| compared.iter().any(|run| run.line == fit.run));
             trend
                 .doubts
                 .extend(own.filter_map(|fit| fit.failure.clone()));

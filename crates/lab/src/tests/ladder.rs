@@ -244,7 +244,7 @@ fn a_ladder_that_means_nothing_is_refused() {
         (
             r#"line: "deep", within"#,
             r#"line: "plain", within"#,
-            "is about the gain of `plain`, which is the baseline",
+            "is about the gain of the baseline, `plain`; it has none",
         ),
         ("[1.5, 2]", "[2, 1.5]", "`ladder.more_tokens` "),
         ("[1.5, 2]", "[1, 2]", "`ladder.more_tokens` "),

@@ -2,6 +2,7 @@ mod finished;
 mod index;
 mod judge;
 mod ladder;
+mod ladder_chain;
 mod observe;
 mod results;
 mod scales;

@@ -1,0 +1,150 @@
+//! Ladders on which runs start from the weights of other runs.
+
+use super::*;
+
+const CHAIN: &str = r#"(
+  title: "Training on over sizes",
+  data: (source: Synthetic(tokens: 2000, seed: 2)),
+  train: (steps: 4, batch: 2, warmup: 2, validate_batches: 1, validate_every: 2),
+  seeds: [1, 2],
+  ladder: (
+    baseline: "on",
+    sizes: [
+      (name: "small", set: ["model.width=8"], own: {"scratch": ["train.steps=8"]}),
+      (name: "middle", set: ["model.width=12"], own: {"scratch": ["train.steps=8"]}),
+      (name: "large", set: ["model.width=16", "train.steps=8"], own: {"start": ["train.steps=4"], "scratch": ["train.steps=12"]}),
+    ],
+    more_tokens: [1.5],
+  ),
+  sweep: (
+    over: [(field: "train.learning_rate", values: Log(from: 1e-3, to: 1e-1, count: 3))],
+    seeds: [11],
+    tuned: true,
+    rule: (fitted: ["small", "middle"], checked: "large"),
+  ),
+  runs: [
+    (name: "start", model: (n_layer: 1, n_head: 1, context: 8)),
+    (name: "on", model: (n_layer: 1, n_head: 1, context: 8), after: (run: "start")),
+    (name: "wide", model: (n_layer: 1, n_head: 1, d_ff: 80, context: 8), after: (run: "start", by: GrowFresh)),
+    (name: "scratch", model: (n_layer: 1, n_head: 1, context: 8)),
+  ],
+  columns: ["size", "valid_loss", "gain", "tokens"],
+)"#;
+
+#[test]
+fn a_run_starts_from_another_run_at_its_own_size() {
+    let experiment = parse(CHAIN);
+    experiment.check().unwrap();
+    let planned = experiment.plan(&[]).unwrap();
+    let run = |name: &str| planned.iter().find(|run| run.name == name).unwrap();
+    let start = |name: &str| run(name).after.as_ref().map(|after| after.run.as_str());
+    assert_eq!(start("start, small"), None);
+    assert_eq!(start("on, small"), Some("start, small"));
+    assert_eq!(start("wide, large"), Some("start, large"));
+    // 4 steps of the start and 4 by itself, times 1.5, are 4 and 8; 4 and 8, times 1.5, are 4 and 14.
+    let steps = |name: &str| run(name).config.as_ref().unwrap().train.steps;
+    assert_eq!(steps("on, small, 1.5 × the tokens"), 8);
+    assert_eq!(steps("on, large, 1.5 × the tokens"), 14);
+    let longer = start("on, large, 1.5 × the tokens");
+    assert_eq!(longer, Some("start, large"));
+    // The start has fewer tokens, so it has no size at which it is compared.
+    let has_size = |name: &str| run(name).values.contains_key("size");
+    assert!(!has_size("start, small") && has_size("on, small") && has_size("scratch, small"));
+}
+
+#[test]
+fn a_chain_that_means_nothing_is_refused() {
+    let refused = |from: &str, to: &str| {
+        let text = CHAIN.replacen(from, to, 1);
+        assert_ne!(text, CHAIN, "{from}");
+        parse(&text).check().unwrap_err().to_string()
+    };
+    let error = refused(r#"after: (run: "start")"#, r#"after: (run: "none")"#);
+    assert!(
+        error.contains("there is no run `none` before `on`"),
+        "{error}"
+    );
+    let error = refused(r#"after: (run: "start")"#, r#"after: (run: "on")"#);
+    assert!(
+        error.contains("there is no run `on` before `on`"),
+        "{error}"
+    );
+    let error = refused(r#"["train.steps=12"]"#, r#"["train.steps=13"]"#);
+    let expected =
+        "`scratch` has 208 training tokens instead of the 192 of the baseline at `large`";
+    assert!(error.contains(expected), "{error}");
+    let about = |test: &str| {
+        let claims =
+            format!("  claims: [(says: \"So\", source: \"none\", test: {test})],\n  columns:");
+        refused("  columns:", &claims)
+    };
+    let error = about(r#"AtLeast(quantity: "gain", run: "on, small", value: 0)"#);
+    assert!(
+        error.contains("is about the gain of the baseline, `on`; it has none"),
+        "{error}"
+    );
+    let expected =
+        "is about the gain or size of a run from which others start, `start`; it has none";
+    for test in [
+        r#"Lower(quantity: "gain", run: "wide, small", than: "start, small")"#,
+        r#"Falls(quantity: "valid_loss", along: "size", line: "start")"#,
+    ] {
+        let error = about(test);
+        assert!(error.contains(expected), "{error}");
+    }
+    // With the baseline as the start, the other run has more tokens.
+    let error = refused(r#"(run: "start", by: GrowFresh)"#, r#"(run: "on")"#);
+    let expected = "`wide` has 192 training tokens instead of the 128 of the baseline at `small`";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn a_claim_about_a_run_is_also_about_its_start() {
+    let experiment = parse(CHAIN);
+    let planned = experiment.plan(&[]).unwrap();
+    let is_about = |test: &str, run: &str| {
+        let claim = format!("(says: \"So\", source: \"none\", test: {test})");
+        experiment.is_about(&ron::from_str(&claim).unwrap(), run, &planned)
+    };
+    let loss = r#"Lower(quantity: "valid_loss", run: "wide, small", than: "scratch, small")"#;
+    assert!(is_about(loss, "wide") && is_about(loss, "start") && is_about(loss, "scratch"));
+    assert!(!is_about(loss, "on"));
+    // A gain is over the baseline, which has a start too.
+    let gain = r#"AtLeast(quantity: "gain", run: "scratch, large", value: 0)"#;
+    assert!(is_about(gain, "on") && is_about(gain, "start") && !is_about(gain, "wide"));
+}
+
+#[test]
+fn gains_are_over_the_run_that_trained_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::new(&directory.path().join("pool"), BackendKind::Flex);
+    let path = Path::new("chain.ron");
+    let results = run_experiment::<PlainModel<Gpt2Config>>(CHAIN, path, None, &options).unwrap();
+    assert!(results.missing().is_empty(), "{:?}", results.missing());
+    let found = |run: &str, seed: u64| {
+        let mut all = results.observations().iter();
+        all.find(|found| found.run == run && found.seed == Some(seed))
+            .unwrap()
+    };
+    for run in ["wide", "scratch"] {
+        for (size, tokens) in [("small", 128.0), ("large", 192.0)] {
+            let [own, on] = [run, "on"].map(|run| found(&format!("{run}, {size}"), 2));
+            let loss = |of: &Observation| of.get("valid_loss").unwrap();
+            assert_eq!(own.get("gain").unwrap(), loss(on) - loss(own));
+            assert_eq!(
+                (own.get("tokens"), on.get("tokens")),
+                (Some(tokens), Some(tokens))
+            );
+        }
+    }
+    assert_eq!(found("start, small", 2).get("gain"), None);
+    // The tables of gains, of trends and of the rule, and no word about the start in the first two.
+    let tables = results.ladder();
+    assert_eq!(tables.len(), 3);
+    let [gains, trends, rule] = [0, 1, 2].map(|i| format!("{:?}", tables[i]));
+    assert!(
+        !gains.contains("start") && !trends.contains("start"),
+        "{gains}"
+    );
+    assert!(rule.contains("start"), "{rule}");
+}
