@@ -102,6 +102,13 @@ impl Ladder {
             let problem = format!("has more than {MOST} sizes, or factors on the tokens");
             return Err(ConfigError::new("ladder", problem).into());
         }
+        let mut known = BTreeSet::new();
+        for (i, Size { name, .. }) in self.sizes.iter().enumerate() {
+            if name.trim().is_empty() || !known.insert(name) {
+                let problem = format!("has the name {name:?}; each size needs its own name");
+                return Err(ConfigError::new(format!("ladder.sizes[{i}]"), problem).into());
+            }
+        }
         let Some(baseline) = runs.iter().find(|run| run.name == self.baseline) else {
             let meant = did_you_mean(&self.baseline, runs.iter().map(|run| &run.name));
             let problem = format!("is `{}`, which is not a run{meant}", self.baseline);
@@ -252,13 +259,8 @@ impl Ladder {
         if self.sizes.len() < 2 {
             return error("ladder.sizes", "has fewer than two sizes".into());
         }
-        let mut known = BTreeSet::new();
         for (i, size) in self.sizes.iter().enumerate() {
             let field = format!("ladder.sizes[{i}]");
-            if size.name.trim().is_empty() || !known.insert(&size.name) {
-                let problem = format!("has the name {:?}; each size needs its own name", size.name);
-                return error(&field, problem);
-            }
             let names = experiment.runs.iter().map(|spec| &spec.name);
             if let Some(run) = size
                 .own
