@@ -365,7 +365,7 @@ fn a_plan_adds_up_what_an_experiment_trains() {
         ),
         (
             ["hyper_ladder", "--only", "none"],
-            "`--only none` matches no run",
+            "`--only none`: matches no run",
         ),
         (
             ["hyper_ladder", "--seeds", "0"],
