@@ -511,12 +511,11 @@ pub const PAPERS: [Paper; 6] = [
              0.068 ± 0.013 below, in all eight seeds. The plain residual with 12 layers is itself 0.024 ± 0.012\n  \
              worse than with 4 layers after so few tokens. Against the plain residual with 4 layers, static\n  \
              hyper-connections with 12 layers end 0.053 ± 0.010 below, and dynamic ones 0.043 ± 0.011 below.",
-            "The initial outputs of hyper-connections are divided by √n, so they are half of a plain model's, and\n  \
-             a part of the gain may come from that. This initialisation was chosen after a first run, on other\n  \
-             seeds.",
-            "In that first run, the initial outputs were multiplied by √n or left unchanged. Static ones gained\n  \
-             0.048 ± 0.017 and 0.065 ± 0.011, and dynamic ones 0.031 ± 0.022 (undecided) and 0.052 ± 0.016 (no\n  \
-             claim).",
+            "In `hyper_depth`, the initial outputs of hyper-connections are divided by √n. The paper's \"by a factor\n  \
+             of √n\" can also mean a multiplication. In `hyper_root_n`, with 12 layers, static ones gain\n  \
+             0.077 ± 0.013 with division, 0.078 ± 0.017 with unchanged outputs, and 0.062 ± 0.015 with\n  \
+             multiplication. Dynamic ones gain 0.068 ± 0.013, 0.059 ± 0.014 and 0.047 ± 0.020. So they gain with\n  \
+             either reading. Which reading is better is undecided.",
             "In the paper, dynamic hyper-connections are better than static ones. Here they end 0.0097 ± 0.0095\n  \
              above them: undecided after the correction.",
             "With 12 layers and the initial values of Megatron-LM, mHC ends 0.032 ± 0.014 below the plain residual\n  \
