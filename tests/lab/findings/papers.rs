@@ -514,8 +514,9 @@ pub const PAPERS: [Paper; 6] = [
             "In `hyper_depth`, the initial outputs of hyper-connections are divided by √n. The paper's \"by a factor\n  \
              of √n\" can also mean a multiplication. In `hyper_root_n`, with 12 layers, static ones gain\n  \
              0.077 ± 0.013 with division, 0.078 ± 0.017 with unchanged outputs, and 0.062 ± 0.015 with\n  \
-             multiplication. Dynamic ones gain 0.068 ± 0.013, 0.059 ± 0.014 and 0.047 ± 0.020. So they gain with\n  \
-             either reading. Which reading is better is undecided.",
+             multiplication. Dynamic ones gain 0.068 ± 0.013, 0.059 ± 0.014 and 0.047 ± 0.020. With\n  \
+             multiplication, these gains are exploratory, and undecided with 4 layers. Which reading is better is\n  \
+             undecided.",
             "In the paper, dynamic hyper-connections are better than static ones. Here they end 0.0097 ± 0.0095\n  \
              above them: undecided after the correction.",
             "With 12 layers and the initial values of Megatron-LM, mHC ends 0.032 ± 0.014 below the plain residual\n  \
