@@ -387,6 +387,7 @@ fn planned(options: &PlanArgs) -> anyhow::Result<Planned> {
     let path = &options.path;
     let Some((mut experiment, scale)) = experiment_of(path, options.scale.as_deref(), "paper")?
     else {
+        let config = read_config(path)?;
         let given = [
             ("--seeds", options.seeds.is_some()),
             ("--only", !options.only.is_empty()),
@@ -396,7 +397,7 @@ fn planned(options: &PlanArgs) -> anyhow::Result<Planned> {
             return Err(ConfigError::new(*option, problem).into());
         }
         let name = builtin::without_ending(path).display().to_string();
-        let mut config = read_config(path)?.set(&options.set)?;
+        let mut config = config.set(&options.set)?;
         options.data.apply(&mut config.data, &options.set)?;
         return Ok(Planned {
             runs: vec![(name, config)],

@@ -368,6 +368,10 @@ fn a_plan_adds_up_what_an_experiment_trains() {
             "`--only none`: matches no run",
         ),
         (
+            ["growth_lader", "--only", "grown"],
+            "did you mean `growth_ladder`",
+        ),
+        (
             ["hyper_ladder", "--seeds", "0"],
             "`--seeds` is 0; at least one seed is needed",
         ),

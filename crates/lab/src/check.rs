@@ -11,8 +11,8 @@ use crate::experiment::MOST_SEEDS;
 use crate::quantity::{GAIN, QUANTITIES, SIZE, is_curve};
 use crate::sweep::OVER;
 use crate::{
-    After, Axis, ChartSpec, Claim, Error, Experiment, Measure, PlannedRun, TaskSpec, describe,
-    sound, tasks,
+    After, Axis, ChartSpec, Claim, Error, Experiment, Ladder, Measure, PlannedRun, TaskSpec,
+    describe, sound, tasks,
 };
 
 impl<C: ModelConfig> Experiment<C> {
@@ -23,6 +23,9 @@ impl<C: ModelConfig> Experiment<C> {
     ///
     /// Returns an error that names the first problem.
     pub fn check(&self) -> Result<(), Error> {
+        if self.ladder.is_some() {
+            Ladder::check_fields(self)?;
+        }
         let planned = self.plan(&[])?;
         let names = Names::of(self, &planned);
         self.check_seeds()?;
@@ -267,7 +270,8 @@ pub(crate) fn check_is_before<'a, C>(
 ) -> Result<&'a PlannedRun<C>, ConfigError> {
     let found = earlier.iter().find(|run| run.name == name);
     found.ok_or_else(|| {
-        let problem = format!("there is no run `{name}` before `{}`", run.name);
+        let meant = did_you_mean(name, earlier.iter().map(|run| &run.name));
+        let problem = format!("there is no run `{name}` before `{}`{meant}", run.name);
         ConfigError::new("after", problem)
     })
 }
@@ -306,28 +310,53 @@ pub(crate) fn own_tokens<C: ModelConfig>(config: &RunConfig<C>) -> f64 {
 }
 
 /// Returns a sentence for each claim that compares losses or accuracies of runs with different numbers of training
-/// tokens.
+/// tokens, or of runs on the same data with different validations.
 pub fn unequal_budgets<C: ModelConfig>(
     experiment: &Experiment<C>,
     planned: &[PlannedRun<C>],
 ) -> Vec<String> {
-    let unequal = |claim: &Claim| {
-        let (runs, quantities) = claim.test.names();
-        let [run, than] = runs[..] else { return None };
-        if !quantities.iter().all(|quantity| is_curve(quantity)) || quantities.is_empty() {
-            return None;
-        }
-        let (a, b) = (tokens(planned, run)?, tokens(planned, than)?);
-        (a != b).then(|| {
-            format!(
-                "the claim \"{}\" compares runs of different length: {run} has {} training tokens, {than} {}",
-                claim.says,
-                si(a),
-                si(b)
-            )
-        })
+    let config = |name: &str| {
+        let run = planned.iter().find(|run| run.name == name)?;
+        run.config.as_ref()
     };
-    experiment.claims.iter().filter_map(unequal).collect()
+    let mut sentences = Vec::new();
+    for claim in &experiment.claims {
+        let (runs, quantities) = claim.test.names();
+        let ([run, than], false) = (&runs[..], quantities.is_empty()) else {
+            continue;
+        };
+        let (Some(own), Some(other)) = (config(run), config(than)) else {
+            continue;
+        };
+        if !quantities.iter().all(|quantity| is_curve(quantity)) {
+            continue;
+        }
+        let compares = format!("the claim \"{}\" compares", claim.says);
+        let (a, b) = (tokens(planned, run), tokens(planned, than));
+        if let (Some(a), Some(b)) = (a, b)
+            && a != b
+        {
+            let (a, b) = (si(a), si(b));
+            sentences.push(format!(
+                "{compares} runs of different length: {run} has {a} training tokens, {than} {b}"
+            ));
+        }
+        let (a, b) = (validated(own), validated(other));
+        let of_training = quantities.iter().all(|quantity| *quantity == "train_loss");
+        if own.data == other.data && a != b && !of_training {
+            let (a, b) = (si(a), si(b));
+            sentences.push(format!(
+                "{compares} different validations: {run} reads {a} tokens, {than} {b}"
+            ));
+        }
+    }
+    sentences
+}
+
+/// Returns the number of tokens that a validation reads.
+fn validated<C: ModelConfig>(config: &RunConfig<C>) -> f64 {
+    let sequences = config.train.batch as f64 * config.train.validate_batches as f64;
+    sequences * config.time() as f64
 }
 
 /// The names to which columns, charts and claims may refer.

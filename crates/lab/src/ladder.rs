@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::Source;
-use residual_zoo_runs::{contained, did_you_mean, names_of};
+use residual_zoo_runs::{RunConfig, contained, did_you_mean, names_of};
 use serde::{Deserialize, Serialize};
 
 use crate::check::{check_is_before, own_tokens, tokens_before};
@@ -148,7 +148,7 @@ impl Ladder {
                 planned.push(at_size);
             }
         }
-        for run in planned.iter().filter(|run| has_size(run)) {
+        for run in &planned {
             self.check_comparable(run, &planned)?;
         }
         let with_more = planned
@@ -157,7 +157,8 @@ impl Ladder {
         Ok(with_more.collect::<Result<Vec<_>, _>>()?.concat())
     }
 
-    /// Checks that the difference of the losses of a run and the baseline of its size compares models alone.
+    /// Checks that the difference of the losses of a run and the baseline of its size compares models alone. A run from
+    /// which others start must read the same data, because it could otherwise read what they are validated on.
     fn check_comparable<C: ModelConfig>(
         &self,
         run: &PlannedRun<C>,
@@ -169,14 +170,24 @@ impl Ladder {
         let Some(baseline) = planned.iter().find(is_baseline) else {
             return Ok(());
         };
-        let data = |run: &PlannedRun<C>| run.config.as_ref().map(|config| config.data.clone());
         let (name, at) = (&run.line, size(run).unwrap_or_default());
         let before = |run: &PlannedRun<C>| tokens_before(planned, run).unwrap_or(0.0);
+        let length = |run: &PlannedRun<C>| run.config.as_ref().map_or(0, RunConfig::time);
+        let difference = match has_size(run) {
+            true => unequal((run, before(run)), (baseline, before(baseline))),
+            false if length(run) == length(baseline) => None,
+            false => Some(format!(
+                "{} tokens in a sequence instead of the {}",
+                length(run),
+                length(baseline)
+            )),
+        };
+        let data = |run: &PlannedRun<C>| run.config.as_ref().map(|config| config.data.clone());
         let problem = if data(run) != data(baseline) {
             format!(
                 "`{name}` has other data than the baseline at `{at}`, so their losses cannot be compared"
             )
-        } else if let Some(difference) = unequal((run, before(run)), (baseline, before(baseline))) {
+        } else if let Some(difference) = difference {
             format!(
                 "`{name}` has {difference} of the baseline at `{at}`; give both the same, so that a gain compares models only"
             )
@@ -213,32 +224,30 @@ impl Ladder {
         {
             let size = run.rung.as_ref().map_or("", |rung| &rung.size);
             let problem = format!(
-                "must give more steps with each factor, but does not at `{size}`; give rising factors above 1, further apart"
+                "must give more steps with each factor, but does not at `{size}`; give larger factors"
             );
             return Err(ConfigError::new("ladder.more_tokens", problem));
         }
         Ok(all)
     }
 
-    /// Checks the ladder of `experiment`, whose runs are `planned`.
+    /// Checks that the runs of `experiment` have no field that a ladder does not allow.
     ///
     /// # Errors
     ///
     /// Returns an error that names the first problem.
-    pub(crate) fn check<C: ModelConfig>(
-        &self,
-        experiment: &Experiment<C>,
-        planned: &[PlannedRun<C>],
-    ) -> Result<(), ConfigError> {
+    pub(crate) fn check_fields<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
         let error = |field: &str, problem: String| Err(ConfigError::new(field, problem));
         if experiment.count.is_some() {
             let problem = "is given, but with `count` nothing is trained; leave one of them out";
             return error("ladder", problem.into());
         }
         for spec in &experiment.runs {
+            let merged = spec.after.as_ref().and_then(|after| after.with.as_ref());
             let given = [
                 ("line", spec.line.is_some()),
                 ("vary", spec.vary.is_some()),
+                ("after.with", merged.is_some()),
                 ("on_new_data", spec.on_new_data),
             ];
             if let Some((field, _)) = given.iter().find(|(_, is_given)| *is_given) {
@@ -256,6 +265,20 @@ impl Ladder {
                 return error("runs", problem);
             }
         }
+        Ok(())
+    }
+
+    /// Checks the ladder of `experiment`, whose runs are `planned`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names the first problem.
+    pub(crate) fn check<C: ModelConfig>(
+        &self,
+        experiment: &Experiment<C>,
+        planned: &[PlannedRun<C>],
+    ) -> Result<(), ConfigError> {
+        let error = |field: &str, problem: String| Err(ConfigError::new(field, problem));
         if self.sizes.len() < 2 {
             return error("ladder.sizes", "has fewer than two sizes".into());
         }
@@ -452,12 +475,16 @@ pub(crate) fn unequal<C: ModelConfig>(
     run: (&PlannedRun<C>, f64),
     other: (&PlannedRun<C>, f64),
 ) -> Option<String> {
+    let tokens = match run.1 + other.1 > 0.0 {
+        true => "training tokens, with those of the runs from which they start,",
+        false => "training tokens",
+    };
     let numbers = |(run, before): (&PlannedRun<C>, f64)| {
         let config = run.config.as_ref()?;
         let train = &config.train;
         let validated = train.batch.saturating_mul(train.validate_batches);
         Some([
-            ("training tokens", before + own_tokens(config)),
+            (tokens, before + own_tokens(config)),
             ("tokens in a sequence", config.time() as f64),
             ("sequences in a validation", validated as f64),
         ])
@@ -488,7 +515,8 @@ fn longer<C: ModelConfig>(run: &PlannedRun<C>, factor: f64, before: f64) -> Plan
         let times = |count: usize| (count as f64 * own).round() as usize;
         config.train.steps = times(config.train.steps);
         config.train.warmup = times(config.train.warmup);
-        config.train.tokens = config.train.tokens.map(|tokens| tokens * own);
+        let longer = |tokens: f64| factor * tokens + (factor - 1.0) * before;
+        config.train.tokens = config.train.tokens.map(longer);
         config.with_budget()
     });
     if let Some(rung) = &mut longer.rung {

@@ -218,7 +218,7 @@ impl<C: ModelConfig> Experiment<C> {
 }
 
 /// Selects the runs that `asked` names, and the runs from whose weights these runs start. A text that is not the full
-/// name of a run selects all runs whose names contain it. Selects all runs if `asked` is empty.
+/// name of a run or a line selects all runs whose names contain it. Selects all runs if `asked` is empty.
 ///
 /// # Errors
 ///
@@ -227,11 +227,12 @@ pub(crate) fn only<C: Clone>(
     asked: &[String],
     planned: &[PlannedRun<C>],
 ) -> Result<Vec<PlannedRun<C>>, ConfigError> {
-    let is_named = |text: &String| planned.iter().any(|run| run.name == *text);
-    let is_meant = |run: &PlannedRun<C>, text: &String| match is_named(text) {
-        true => run.name == *text,
-        false => run.name.contains(text),
-    };
+    let is_exact = |run: &PlannedRun<C>, text: &String| run.name == *text || run.line == *text;
+    let is_meant =
+        |run: &PlannedRun<C>, text: &String| match planned.iter().any(|run| is_exact(run, text)) {
+            true => is_exact(run, text),
+            false => run.name.contains(text),
+        };
     for text in asked {
         if text.trim().is_empty() {
             let problem = "is empty; give the name of a run, or a part of it";

@@ -326,7 +326,12 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
                     .seed
                     .map_or(String::new(), |it| format!(" with seed {it}"));
                 let [first, second] = [a, b].map(|found| found.reaches(*axis, loss));
-                if [first, second].iter().flatten().any(|x| *x <= 0.0) {
+                // The curve of a run that starts from another run begins where that run ended.
+                let is_before = |(found, x): (&Observation, Option<f64>)| {
+                    let begin = found.curve(*axis, "valid_loss").first().map(|(x, _)| *x);
+                    x.is_some() && x <= begin
+                };
+                if is_before((a, first)) || is_before((b, second)) {
                     return Err(format!("a loss of {loss} is reached before training{seed}"));
                 }
                 match (first, second) {

@@ -110,7 +110,8 @@ impl Fall {
             .iter()
             .rposition(|(mean, half_width)| mean - half_width < 0.0);
         let high = match last {
-            None => 0.0,
+            None if differences[0].0 > differences[0].1 => 0.0,
+            None => factors[0],
             Some(last) if last == STEPS => f64::INFINITY,
             Some(last) => factors[last + 1],
         };
@@ -171,6 +172,9 @@ mod tests {
             high: 0.0,
         };
         assert_eq!(worth(0.1, 0.0), none);
+        // The difference is exactly 0.
+        let same = worth(0.0, 0.0);
+        assert_eq!((same.low, same.factor, same.high), (1.0, 1.0, 1.0));
         let more = worth(-0.2, 0.1);
         assert_eq!((more.factor, more.high), (f64::INFINITY, f64::INFINITY));
         near(more.low, 2.0);

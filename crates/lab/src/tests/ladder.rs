@@ -559,6 +559,13 @@ fn a_part_of_a_ladder_takes_the_sizes_of_its_rule_along() {
         names("deep, small"),
         ["deep, small", "deep, middle", "deep, large"]
     );
+    // The name of a line selects this line, and no other that contains its name.
+    let of_line = names("plain");
+    assert!(of_line.contains(&"plain, large".to_owned()));
+    assert!(
+        of_line.iter().all(|name| !name.contains("× the tokens")),
+        "{of_line:?}"
+    );
 }
 
 #[test]

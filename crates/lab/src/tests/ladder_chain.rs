@@ -55,6 +55,23 @@ fn a_run_starts_from_another_run_at_its_own_size() {
 }
 
 #[test]
+fn a_budget_in_tokens_is_multiplied_with_the_tokens_of_the_start() {
+    let text = CHAIN
+        .replace(r#", own: {"scratch": ["train.steps=8"]}"#, "")
+        .replace(r#"["model.width=16", "train.steps=8"], own: {"start": ["train.steps=4"], "scratch": ["train.steps=12"]}"#, r#"["model.width=16"]"#)
+        .replace(r#"    (name: "scratch", model: (n_layer: 1, n_head: 1, context: 8)),"#, "")
+        .replace("steps: 4, batch: 2", "tokens: 72, batch: 2");
+    let planned = parse(&text).plan(&[]).unwrap();
+    let longer = planned
+        .iter()
+        .find(|run| run.name == "on, large, 1.5 × the tokens");
+    let longer = &longer.unwrap().config.as_ref().unwrap().train;
+    // The start has 5 whole steps of 16 tokens.
+    assert_eq!(longer.tokens, Some(1.5 * 72.0 + 0.5 * 80.0));
+    assert_eq!(longer.steps, 10);
+}
+
+#[test]
 fn a_chain_that_means_nothing_is_refused() {
     let refused = |from: &str, to: &str| {
         let text = CHAIN.replacen(from, to, 1);
@@ -72,8 +89,8 @@ fn a_chain_that_means_nothing_is_refused() {
         "{error}"
     );
     let error = refused(r#"["train.steps=12"]"#, r#"["train.steps=13"]"#);
-    let expected =
-        "`scratch` has 208 training tokens instead of the 192 of the baseline at `large`";
+    let expected = "`scratch` has 208 training tokens, with those of the runs from which they start, instead of the \
+                    192 of the baseline at `large`";
     assert!(error.contains(expected), "{error}");
     let about = |test: &str| {
         let claims =
@@ -96,7 +113,36 @@ fn a_chain_that_means_nothing_is_refused() {
     }
     // With the baseline as the start, the other run has more tokens.
     let error = refused(r#"(run: "start", by: GrowFresh)"#, r#"(run: "on")"#);
-    let expected = "`wide` has 192 training tokens instead of the 128 of the baseline at `small`";
+    assert!(
+        error.contains("`wide` has 192 training tokens, with"),
+        "{error}"
+    );
+    // A start that reads other text could read what the others are validated on.
+    for (set, expected) in [
+        (
+            "data.valid_fraction=0.3",
+            "`start` has other data than the baseline at `small`",
+        ),
+        (
+            "train.time=4",
+            "`start` has 4 tokens in a sequence instead of the 8 of the baseline at `small`",
+        ),
+    ] {
+        let set = format!(r#"(name: "start", set: ["{set}"],"#);
+        let error = refused(r#"(name: "start","#, &set);
+        assert!(error.contains(expected), "{error}");
+    }
+    let error = refused(
+        r#"(run: "start", by: GrowFresh)"#,
+        r#"(run: "start", with: "on")"#,
+    );
+    let expected = "`wide` has `after.with`, which a ladder does not allow";
+    assert!(error.contains(expected), "{error}");
+    let error = refused(
+        r#"(name: "start","#,
+        r#"(name: "start", values: {"size": 1},"#,
+    );
+    let expected = "`start` has a value `size`, which a ladder sets";
     assert!(error.contains(expected), "{error}");
 }
 

@@ -145,6 +145,15 @@ fn a_run_is_sooner_at_a_given_loss_by_the_mean_share_that_it_saves() {
         assert_eq!(none.verdict, Verdict::NotTested);
         assert_eq!(none.because, problem);
     }
+    // A run that starts from a run that had passed the loss.
+    let mut started = found.clone();
+    for found in started.iter_mut().filter(|found| found.run == "fast") {
+        found.rows.remove(0);
+    }
+    let none = claim(test("fast", "slow", 3.9)).judge(&started, &[]);
+    assert_eq!(none.verdict, Verdict::NotTested);
+    let problem = "a loss of 3.9 is reached before training with seed 1";
+    assert_eq!(none.because, problem);
     assert!(
         judge(test("slow", "fast", 2.5), &found)
             .1
