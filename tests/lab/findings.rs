@@ -45,7 +45,7 @@ const MAIN: &str = "\
 - **Detectable**, given for undecided differences, is the smallest difference that the seeds would show in 80 % of
   cases, without the correction of p.
 - **Shared runs.** The rows of `hyper_depth`, `hyper_root_n`, `mhc_depth`, `attention_blocks` and `values` have the same
-  eight runs of the plain residual, whose mean loss is 1.974, so these rows are not independent. Twelve other runs, on
+  eight runs of the plain residual, whose mean loss is 1.974, so these rows are not independent. Twelve more, on
   other seeds, have a mean of 1.964. Against all twenty, static hyper-connections end 0.071 ± 0.011 lower, dynamic ones
   0.062 ± 0.010, mHC 0.026 ± 0.013 and value embeddings 0.028 ± 0.012.
 - **Seeds.** The pages of older experiments lack the losses of each seed. Among them are `rmt_vs_transformer`,

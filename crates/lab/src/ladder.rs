@@ -420,7 +420,6 @@ impl Size {
         let at_size = |name: &str| format!("{name}, {}", self.name);
         if let Some(after) = &mut run.after {
             after.run = at_size(&after.run);
-            after.with = after.with.as_deref().map(at_size);
         }
         run.line = std::mem::take(&mut run.name);
         run.name = at_size(&run.line);
