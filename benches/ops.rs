@@ -193,6 +193,20 @@ fn ops_on<B: AutodiffBackend>(criterion: &mut Criterion, kind: BackendKind, devi
     });
     group.finish();
 
+    let mut group = group_of!("attention to 8 sources of 8 × 256 × 384");
+    let norm = Norm::rms(384, 1e-6, device);
+    let q = random::<B, _>([384], device);
+    time(&mut group, device, "fast", || {
+        norm.depth_attention(q.clone(), x.clone())
+    });
+    time(&mut group, device, "plain", || {
+        let x: Tensor<B, 4> = Tensor::stack(x.clone(), 2);
+        let q = q.clone().reshape([1, 1, 1, 384]);
+        let p = burn::tensor::activation::softmax((norm.plain(x.clone()) * q).sum_dim(3), 2);
+        (p * x).sum_dim(2).squeeze_dim::<3>(2)
+    });
+    group.finish();
+
     let mut group = group_of!("40 normalisations of 8 × 256 matrices of 4 × 4");
     let m = random::<B, _>([8, 256, 4, 4], device);
     time(&mut group, device, "fast", || {

@@ -68,13 +68,6 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// Computes queries, keys and values of u = norm(x) side by side, `[batch, 3 · heads, time, d]`. Without
-    /// `own_values`, the result has only queries and keys, `[batch, 2 · heads, time, d]`.
-    fn packed(&self, u: Tensor<B, 3>) -> Tensor<B, 4> {
-        let parts = if self.own_values { 3 } else { 2 };
-        split_heads(self.qkv.forward(u), parts * self.n_head)
-    }
-
     /// Computes q, k and v, `[batch, heads, time, d]` each, from u = norm(x). Without `own_values`, v is k.
     fn heads(&self, u: &QkvInput<B>) -> [Tensor<B, 4>; 3] {
         let own = |part: &dyn Fn(usize) -> Tensor<B, 4>| {
@@ -84,8 +77,8 @@ impl<B: Backend> Attention<B> {
         };
         match u {
             QkvInput::Same(u) => {
-                let packed = self.packed(u.clone());
-                own(&|i| packed.clone().narrow(1, i * self.n_head, self.n_head))
+                let (width, qkv) = (u.dims()[2], self.qkv.forward(u.clone()));
+                own(&|i| split_heads(qkv.clone().narrow(2, i * width, width), self.n_head))
             }
             QkvInput::Each(each) => own(&|i| {
                 let width = each[i].dims()[2];
@@ -113,7 +106,7 @@ impl<B: Backend> Branch<B> for Attention<B> {
         if !self.own_values {
             return self.attend(x.into(), &mut |heads| heads, cache);
         }
-        let qkv = self.packed(self.norm.forward(x));
+        let qkv = split_heads(self.qkv.forward(self.norm.forward(x)), 3 * self.n_head);
         self.output(self.heads.packed(qkv, cache))
     }
 

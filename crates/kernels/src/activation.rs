@@ -17,6 +17,8 @@ pub enum Activation {
     SquaredRelu,
     /// x σ(x).
     Silu,
+    /// tanh x.
+    Tanh,
 }
 
 /// Applies the activation to every element.
@@ -50,17 +52,19 @@ pub(crate) mod flex {
     }
 
     #[derive(Clone, Copy)]
-    pub(crate) struct Tanh;
+    pub(crate) struct GeluTanh;
     #[derive(Clone, Copy)]
-    pub(crate) struct Erf;
+    pub(crate) struct GeluErf;
     #[derive(Clone, Copy)]
     pub(crate) struct Relu;
     #[derive(Clone, Copy)]
     pub(crate) struct SquaredRelu;
     #[derive(Clone, Copy)]
     pub(crate) struct Silu;
+    #[derive(Clone, Copy)]
+    pub(crate) struct Tanh;
 
-    impl Tanh {
+    impl GeluTanh {
         /// Computes 2u and its derivative, u = √(2/π) (x + 0.044715 x³).
         #[inline(always)]
         fn two_u<E: Real>(x: E) -> (E, E) {
@@ -79,7 +83,7 @@ pub(crate) mod flex {
         }
     }
 
-    impl Function for Tanh {
+    impl Function for GeluTanh {
         #[inline(always)]
         fn value<E: Real>(self, x: E) -> E {
             x * Self::gate(Self::two_u(x).0)
@@ -97,7 +101,7 @@ pub(crate) mod flex {
         }
     }
 
-    impl Erf {
+    impl GeluErf {
         #[inline(always)]
         fn gate<E: Real>(x: E) -> E {
             let half = E::of(0.5);
@@ -105,7 +109,7 @@ pub(crate) mod flex {
         }
     }
 
-    impl Function for Erf {
+    impl Function for GeluErf {
         #[inline(always)]
         fn value<E: Real>(self, x: E) -> E {
             x * Self::gate(x)
@@ -165,6 +169,19 @@ pub(crate) mod flex {
         }
     }
 
+    impl Function for Tanh {
+        #[inline(always)]
+        fn value<E: Real>(self, x: E) -> E {
+            x.fast_tanh()
+        }
+
+        #[inline(always)]
+        fn slope<E: Real>(self, x: E) -> E {
+            let y = x.fast_tanh();
+            E::one() - y * y
+        }
+    }
+
     /// y = f(x).
     struct Forward<'a, E, F>(&'a mut [E], &'a [E], F);
 
@@ -198,14 +215,14 @@ pub(crate) mod flex {
     /// Evaluates `$body` with the [`Function`] of an activation as `$f`.
     macro_rules! with_function {
         ($activation:expr, |$f:ident| $body:expr) => {{
-            use crate::activation::flex::{Erf, Relu, Silu, SquaredRelu, Tanh};
+            use crate::activation::flex::{GeluErf, GeluTanh, Relu, Silu, SquaredRelu, Tanh};
             match $activation {
                 crate::Activation::GeluTanh => {
-                    let $f = Tanh;
+                    let $f = GeluTanh;
                     $body
                 }
                 crate::Activation::GeluErf => {
-                    let $f = Erf;
+                    let $f = GeluErf;
                     $body
                 }
                 crate::Activation::Relu => {
@@ -218,6 +235,10 @@ pub(crate) mod flex {
                 }
                 crate::Activation::Silu => {
                     let $f = Silu;
+                    $body
+                }
+                crate::Activation::Tanh => {
+                    let $f = Tanh;
                     $body
                 }
             }
@@ -286,6 +307,7 @@ mod libtorch {
                 Self::Relu => x.relu(),
                 Self::SquaredRelu => x.relu().square(),
                 Self::Silu => x.silu(),
+                Self::Tanh => x.tanh(),
                 Self::GeluTanh | Self::GeluErf => x.gelu(self.form()),
             }
         }
@@ -296,6 +318,7 @@ mod libtorch {
                 Self::Relu => x.threshold_backward(grad, 0.0),
                 Self::SquaredRelu => x.relu() * grad * 2.0,
                 Self::Silu => x.silu_backward(grad),
+                Self::Tanh => x.tanh().tanh_backward(grad),
                 Self::GeluTanh | Self::GeluErf => x.gelu_backward(grad, self.form()),
             }
         }
@@ -321,18 +344,19 @@ mod libtorch {
 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
-    use super::flex::{Erf, Function, Silu, Tanh};
+    use super::flex::{Function, GeluErf, GeluTanh, Silu, Tanh};
 
     #[test]
-    fn gelu_and_silu_are_flat_far_from_zero() {
+    fn activations_are_flat_far_from_zero() {
         for x in [1e3_f32, 1e12, 1e15, 1e30] {
             for (value, slope) in [
-                (Tanh.value(-x), Tanh.slope(-x)),
-                (0.0, Erf.slope(-x)),
+                (GeluTanh.value(-x), GeluTanh.slope(-x)),
+                (0.0, GeluErf.slope(-x)),
+                (0.0, Tanh.slope(x)),
                 (Silu.value(-x), Silu.slope(-x)),
                 (Silu.value(x) - x, Silu.slope(x) - 1.0),
-                (Tanh.value(x) - x, Tanh.slope(x) - 1.0),
-                (Erf.value(x) - x, Erf.slope(x) - 1.0),
+                (GeluTanh.value(x) - x, GeluTanh.slope(x) - 1.0),
+                (GeluErf.value(x) - x, GeluErf.slope(x) - 1.0),
             ] {
                 assert!(
                     value.abs() <= x * 1e-6 && slope.abs() < 1e-6,

@@ -247,6 +247,21 @@ pub(crate) fn each<T: Send, R: Send>(
     }
 }
 
+/// Splits each of `tensors` into parts of `len` elements, one for each task. Returns the parts of all tensors for each
+/// task.
+pub(crate) fn parts<E>(tensors: &mut [Vec<E>], len: usize) -> Vec<Vec<&mut [E]>> {
+    let mut tasks: Vec<Vec<_>> = vec![];
+    for tensor in tensors {
+        for (task, part) in tensor.chunks_mut(len).enumerate() {
+            match tasks.get_mut(task) {
+                Some(parts) => parts.push(part),
+                None => tasks.push(vec![part]),
+            }
+        }
+    }
+    tasks
+}
+
 /// Makes `len` zeros. Uses all threads if there are many, because one thread does not reach the memory's bandwidth.
 pub(crate) fn zeros<E: Real>(len: usize) -> Vec<E> {
     const PART: usize = 64;
@@ -278,7 +293,52 @@ pub(crate) fn slice<E: Real>(x: &FlexTensor) -> &[E] {
 /// Makes `x` contiguous, in row-major order. If `x` is the only owner of its data, it remains the only owner, and its
 /// data can be changed in place.
 pub(crate) fn contiguous(x: FlexTensor) -> FlexTensor {
-    x.to_contiguous()
+    let (layout, rank) = (x.layout(), x.layout().num_dims());
+    // Burn copies matrices in blocks, but the elements of most other views one at a time.
+    let has_short_rows = rank > 2 && (layout.strides()[rank - 1] == 1 || width(&x) <= 64);
+    match has_short_rows && !layout.is_contiguous() && real(std::slice::from_ref(&x)) {
+        true => with_real!(&x, copied(&x)),
+        false => x.to_contiguous(),
+    }
+}
+
+/// Copies `x` in row-major order.
+fn copied<E: Real>(x: &FlexTensor) -> FlexTensor {
+    let mut all = Vec::with_capacity(x.shape().num_elements());
+    let layout = x.layout();
+    let axes: Vec<_> = (layout.shape().iter().copied())
+        .zip(layout.strides().iter().copied())
+        .collect();
+    copy(
+        x.storage::<E>(),
+        layout.start_offset() as isize,
+        &axes,
+        &mut all,
+    );
+    tensor_like(all, x)
+}
+
+/// Appends the elements of the view that begins at `at` and has the sizes and strides `axes`.
+fn copy<E: Real>(from: &[E], at: isize, axes: &[(usize, isize)], to: &mut Vec<E>) {
+    match *axes {
+        [] => to.push(from[at as usize]),
+        [(len, 1)] => to.extend_from_slice(&from[at as usize..][..len]),
+        [(len, stride)] => {
+            to.extend((0..len).map(|i| from[(at + i as isize * stride) as usize]));
+        }
+        // Without a call for each row, because the rows of transposed 4 × 4 matrices are short.
+        [(rows, apart), (len, stride)] if stride != 1 => {
+            for row in 0..rows as isize {
+                let at = at + row * apart;
+                to.extend((0..len as isize).map(|i| from[(at + i * stride) as usize]));
+            }
+        }
+        [(len, stride), ref rest @ ..] => {
+            for i in 0..len {
+                copy(from, at + i as isize * stride, rest, to);
+            }
+        }
+    }
 }
 
 /// Makes a tensor of `data` with the shape of `like`.
@@ -357,6 +417,31 @@ mod tests {
         let tanh = |x: f32| (x.fast_tanh().wide() - x.wide().tanh()).abs() / x.wide().tanh().abs();
         let error = largest(-50.0, -1e-6, tanh).max(largest(1e-6, 50.0, tanh));
         assert!(error < 4e-7, "{error}");
+    }
+
+    #[test]
+    fn copies_of_views_have_the_elements_in_row_major_order() {
+        let numbers: Vec<f32> = (0..2 * 3 * 4 * 5).map(|i| i as f32).collect();
+        let x = FlexTensor::from_data(TensorData::new(numbers, [2, 3, 4, 5]));
+        let layout = x.layout();
+        let views = [
+            layout.transpose(1, 2),
+            layout.transpose(2, 3),
+            layout.permute(&[3, 0, 2, 1]),
+            layout.narrow(1, 1, 2),
+            layout.narrow(3, 2, 3).transpose(2, 3),
+            layout.flip(&[0, 2]).transpose(1, 3),
+            layout.narrow(2, 1, 0),
+        ];
+        for view in views {
+            let strides = view.strides().to_vec();
+            let view = FlexTensor::from_arc(x.data_arc(), view, x.dtype());
+            assert_eq!(
+                slice::<f32>(&contiguous(view.clone())),
+                slice::<f32>(&view.to_contiguous()),
+                "strides {strides:?}"
+            );
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod convolution;
 mod cube;
 #[cfg(feature = "tch")]
 mod cuda;
+mod depth_attention;
 mod embedding;
 #[cfg(feature = "flex")]
 mod flex;
@@ -54,10 +55,11 @@ pub use batch_norm::{Normed, batch_norm};
 pub use cache::write_positions;
 pub use causal::causal_sum;
 pub use convolution::convolution;
+pub use depth_attention::{Sources, depth_attention};
 pub use embedding::{Lookup, embedding};
 pub use loss::log_z_and_target;
 pub use matmul::{Candidate, Matmul, matmul, matmul_candidates};
-pub use mix::{dots, mix};
+pub use mix::{dots, mix, mix_both};
 pub use mixtures::mixtures;
 pub use norm::{Norm, norm};
 pub use norm_product::norm_product;

@@ -25,6 +25,19 @@ pub fn mix<B: Backend>(
     result.map(of).map_err(|inputs| inputs.map(of))
 }
 
+/// Computes Aᵀ H + Bᵀ Y for each position, with A and B as in [`mix`]: `h` `[batch, time, n, d]` and `y`
+/// `[batch, time, k, d]` to `[batch, time, m, d]`.
+///
+/// # Errors
+///
+/// Returns `a`, `h`, `b` and `y` if there is no kernel for them. Only Flex has a kernel, which reads the gradient of
+/// the result once; the other backends add two mixtures.
+pub fn mix_both<B: Backend>(inputs: [Tensor<B, 4>; 4]) -> Result<Tensor<B, 4>, [Tensor<B, 4>; 4]> {
+    let of = |x| Tensor::from_primitive(TensorPrimitive::Float(x));
+    let result = apply::<B, _, 4>(&Mix, inputs.map(|x| x.into_primitive().tensor()));
+    result.map(of).map_err(|inputs| inputs.map(of))
+}
+
 /// The operation of [`dots`].
 #[derive(Clone, Copy, Debug)]
 struct Dots;
@@ -46,8 +59,12 @@ pub fn dots<B: Backend>(
 
 #[cfg(feature = "cube")]
 crate::op::no_kernel!(Dots, 2, cube);
+#[cfg(feature = "cube")]
+crate::op::no_kernel!(Mix, 4, cube);
 #[cfg(feature = "tch")]
 crate::op::no_kernel!(Dots, 2, burn::backend::LibTorch, burn_tch::TchTensor);
+#[cfg(feature = "tch")]
+crate::op::no_kernel!(Mix, 4, burn::backend::LibTorch, burn_tch::TchTensor);
 
 #[cfg(feature = "flex")]
 pub(crate) mod flex {
@@ -58,7 +75,8 @@ pub(crate) mod flex {
 
     use super::{Dots, Mix};
     use crate::flex::{
-        Real, add_up, contiguous, each, real, rows_per_task, simd, slice, with_real, zeros,
+        Real, add_up, contiguous, each, real, rows_per_task, simd, slice, tensor_like, with_real,
+        zeros,
     };
     use crate::op::Op;
 
@@ -231,6 +249,88 @@ pub(crate) mod flex {
         ]
     }
 
+    /// Computes Aᵀ H + Bᵀ Y.
+    fn forward_both<E: Real>([a, h, b, y]: &[FlexTensor; 4]) -> FlexTensor {
+        let both = [Sizes::of(a, h), Sizes::of(b, y)];
+        let Sizes {
+            positions, m, d, ..
+        } = both[0];
+        let [batch, time, ..]: [usize; 4] = h.shape().dims();
+        let weights = [a, b].map(slice::<E>);
+        let streams = [h, y].map(slice::<E>);
+        let mut out = zeros(positions * m * d);
+        let rows = rows_of_both(both);
+        let tasks = out.chunks_mut(rows * m * d).enumerate();
+        each(tasks.collect(), streams[0].len(), |(task, out)| {
+            let count = out.len() / (m * d);
+            for (i, sizes) in both.into_iter().enumerate() {
+                let row = sizes.n * d;
+                simd(Sum {
+                    sizes,
+                    first: task * rows,
+                    transposed: false,
+                    a: weights[i],
+                    h: &streams[i][task * rows * row..][..count * row],
+                    out: &mut *out,
+                });
+            }
+        });
+        FlexTensor::from_data(TensorData::new(out, [batch, time, m, d]))
+    }
+
+    /// Returns the gradients of A, H, B and Y.
+    fn backward_both<E: Real>(
+        [a, h, b, y]: &[FlexTensor; 4],
+        grad: &FlexTensor,
+    ) -> [FlexTensor; 4] {
+        let both = [Sizes::of(a, h), Sizes::of(b, y)];
+        let Sizes { m, d, .. } = both[0];
+        let weights = [a, b].map(slice::<E>);
+        let (h_all, y_all, grad) = (slice::<E>(h), slice::<E>(y), slice::<E>(grad));
+        let [mut dh, mut dy] = [h_all.len(), y_all.len()].map(zeros::<E>);
+        let rows = rows_of_both(both);
+        let [of_h, of_y] = both.map(|sizes| rows * sizes.n * d);
+        let of_h = dh.chunks_mut(of_h).zip(h_all.chunks(of_h));
+        let of_y = dy.chunks_mut(of_y).zip(y_all.chunks(of_y));
+        let tasks = of_h.zip(of_y).zip(grad.chunks(rows * m * d)).enumerate();
+        let parts = each(tasks.collect(), h_all.len(), |(task, ((of_h, of_y), g))| {
+            let mut weight_grads = [vec![], vec![]];
+            for (i, (dx, x)) in [of_h, of_y].into_iter().enumerate() {
+                let sizes = both[i];
+                let count = if sizes.shared { 1 } else { g.len() / (m * d) };
+                let mut part = vec![E::zero(); count * sizes.n * m];
+                let a = &mut part;
+                simd(Products { sizes, h: x, g, a });
+                weight_grads[i] = part;
+                simd(Sum {
+                    sizes,
+                    first: task * rows,
+                    transposed: true,
+                    a: weights[i],
+                    h: g,
+                    out: dx,
+                });
+            }
+            weight_grads
+        });
+        let (of_a, of_b): (Vec<_>, Vec<_>) = parts.into_iter().map(|[a, b]| (a, b)).unzip();
+        let whole = |parts: Vec<Vec<E>>, sizes: Sizes| match sizes.shared {
+            true => add_up(parts, sizes.n * m),
+            false => parts.concat(),
+        };
+        [
+            tensor_like(whole(of_a, both[0]), a),
+            tensor_like(dh, h),
+            tensor_like(whole(of_b, both[1]), b),
+            tensor_like(dy, y),
+        ]
+    }
+
+    /// Returns the number of positions per task.
+    fn rows_of_both([one, two]: [Sizes; 2]) -> usize {
+        rows_per_task(one.n.max(two.n).max(one.m) * one.d)
+    }
+
     /// Returns a[s, t] = ⟨h_s, g_t⟩ for each position, or its sum over all positions if they have the same weights.
     fn products<E: Real>(sizes: Sizes, h: &FlexTensor, g: &FlexTensor) -> Vec<E> {
         let Sizes {
@@ -298,6 +398,24 @@ pub(crate) mod flex {
 
         fn backward(&self, [h, g]: [FlexTensor; 2], grad: FlexTensor) -> [FlexTensor; 2] {
             with_real!(&h, grads_of_dots(&contiguous(grad), &h, &g))
+        }
+    }
+
+    impl Op<Flex, 4> for Mix {
+        type Kept = [FlexTensor; 4];
+
+        fn takes(&self, inputs: &[FlexTensor; 4]) -> bool {
+            let [_, h, _, y]: [[usize; 4]; 4] = inputs.each_ref().map(|x| x.shape().dims());
+            real(inputs) && (h[0], h[1], h[3]) == (y[0], y[1], y[3]) && h[2] * y[2] * h[3] > 0
+        }
+
+        fn forward(&self, inputs: [FlexTensor; 4]) -> (FlexTensor, [FlexTensor; 4]) {
+            let inputs = inputs.map(contiguous);
+            (with_real!(&inputs[0], forward_both(&inputs)), inputs)
+        }
+
+        fn backward(&self, kept: [FlexTensor; 4], grad: FlexTensor) -> [FlexTensor; 4] {
+            with_real!(&kept[0], backward_both(&kept, &contiguous(grad)))
         }
     }
 

@@ -47,8 +47,8 @@ mod flex {
     use pulp::{Simd, WithSimd};
 
     use crate::flex::{
-        Real, add_up, contiguous, each, real, rows_per_task, simd, slice, tensor_like, with_real,
-        zeros,
+        Real, add_up, contiguous, each, parts, real, rows_per_task, simd, slice, tensor_like,
+        with_real, zeros,
     };
     use crate::joint::Joint;
     use crate::mix::flex::add_scaled;
@@ -91,18 +91,9 @@ mod flex {
             &w[p * size..(p + 1) * size]
         }
 
-        /// Splits each tensor into the parts of the tasks: for each task, the parts of all tensors.
-        fn split<'a, E>(&self, tensors: &'a mut [Vec<E>]) -> Vec<Vec<&'a mut [E]>> {
-            let mut tasks: Vec<Vec<_>> = vec![];
-            for tensor in tensors {
-                for (task, part) in tensor.chunks_mut(self.rows * self.d).enumerate() {
-                    match tasks.get_mut(task) {
-                        Some(parts) => parts.push(part),
-                        None => tasks.push(vec![part]),
-                    }
-                }
-            }
-            tasks
+        /// Returns the number of elements of each tensor per task.
+        fn part(&self) -> usize {
+            self.rows * self.d
         }
     }
 
@@ -179,7 +170,10 @@ mod flex {
         let (like, w) = (&x[0], slice::<E>(w));
         let x: Vec<&[E]> = x.iter().map(slice).collect();
         let mut y: Vec<Vec<E>> = (0..sizes.mixtures).map(|_| zeros(x[0].len())).collect();
-        let tasks = sizes.split(&mut y).into_iter().enumerate().collect();
+        let tasks = parts(&mut y, sizes.part())
+            .into_iter()
+            .enumerate()
+            .collect();
         each(tasks, x.len() * x[0].len(), |(task, y)| {
             simd(Sums {
                 sizes,
@@ -205,7 +199,10 @@ mod flex {
             .filter_map(|(c, dy)| Some((c, slice::<E>(dy.as_ref()?))))
             .collect();
         let mut dx: Vec<Vec<E>> = x.iter().map(|x| zeros(x.len())).collect();
-        let tasks = sizes.split(&mut dx).into_iter().enumerate().collect();
+        let tasks = parts(&mut dx, sizes.part())
+            .into_iter()
+            .enumerate()
+            .collect();
         let size = sizes.mixtures * sizes.sources;
         let dw = each(tasks, x.len() * x[0].len(), |(task, dx)| {
             let positions = if sizes.shared {

@@ -411,7 +411,7 @@ mod libtorch {
                 Activation::GeluTanh => Some(0),
                 Activation::GeluErf => Some(1),
                 Activation::Relu => Some(2),
-                Activation::SquaredRelu | Activation::Silu => None,
+                Activation::SquaredRelu | Activation::Silu | Activation::Tanh => None,
             }
         }
 

@@ -11,12 +11,9 @@
 //! q is initially 0, so h is the mean of its sources: the plain stream divided by the number of sources.
 
 use burn::module::{Initializer, Module, Param};
-use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::ops::mix::mix;
 use residual_zoo_core::{
     Branch, BranchFn, ConfigError, Connection, Cost, Design, Ends, Norm, Sites, Stream, check,
-    project,
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,16 +34,8 @@ impl<B: Backend> Read<B> {
     }
 
     /// Computes Σ_m p_m v_m.
-    fn of(&self, v: &[Tensor<B, 3>]) -> Tensor<B, 3> {
-        let v: Tensor<B, 4> = Tensor::stack(v.to_vec(), 2);
-        let [batch, time, count, width] = v.dims();
-        let normed = self
-            .norm
-            .forward(v.clone())
-            .reshape([batch, time * count, width]);
-        let scores = project(normed, self.query.val().unsqueeze_dim(1));
-        let p = softmax(scores.reshape([batch, time, count, 1]), 2);
-        mix(p, v).squeeze_dim(2)
+    fn of(&self, v: Vec<Tensor<B, 3>>) -> Tensor<B, 3> {
+        self.norm.depth_attention(self.query.val(), v)
     }
 }
 
@@ -74,7 +63,7 @@ pub struct AttentionResidual<B: Backend> {
 impl<B: Backend> Connection<B> for AttentionResidual<B> {
     fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: BranchFn<'_, B, M>) -> Stream<B> {
         let h = match &self.read {
-            Some(read) => read.of(&sources(&stream, self.i, self.block)),
+            Some(read) => read.of(sources(&stream, self.i, self.block)),
             None => stream.x.clone(),
         };
         let out = f.of(h);
@@ -103,7 +92,7 @@ impl<B: Backend> Ends<B> for LastRead<B> {
     }
 
     fn close(&self, stream: Stream<B>) -> Tensor<B, 3> {
-        self.read.of(&sources(&stream, self.count, self.block))
+        self.read.of(sources(&stream, self.count, self.block))
     }
 }
 

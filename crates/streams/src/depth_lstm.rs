@@ -13,9 +13,9 @@
 //! Nothing is added to the stream, so GPT-2's factor 1/√(2L) on initial output projections is omitted.
 
 use burn::module::Module;
-use burn::tensor::activation::{sigmoid, tanh};
+use burn::tensor::activation::sigmoid;
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::ops::norm::standardise;
+use residual_zoo_core::ops::{activation::tanh, norm::standardise};
 use residual_zoo_core::{
     Activation, Branch, BranchFn, ConfigError, Connection, Cost, Design, Ends, Frame, Linear, Norm,
     Sites, Stream, check, linear, std_of_width,

@@ -2,6 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_core::ops::mix::mix;
 use residual_zoo_core::{Ends, Sites, Stream};
 
 /// The ends of a stream that carries x_0.
@@ -35,17 +36,20 @@ impl Copies {
 
 impl<B: Backend> Ends<B> for Copies {
     fn open(&self, x: Tensor<B, 3>) -> Stream<B> {
+        let [batch, time, width] = x.dims();
         // In Burn 0.21, the gradient of `repeat_dim` is wrong if the axis is longer than 1.
-        Stream::new(Tensor::cat(vec![x; self.n], 2))
+        let each = Tensor::ones([1, 1, 1, self.n], &x.device());
+        let h = mix(each, x.unsqueeze_dim(2));
+        Stream::new(h.reshape([batch, time, self.n * width]))
     }
 
     fn close(&self, stream: Stream<B>) -> Tensor<B, 3> {
-        let streams = streams(stream.x, self.n);
-        let end = match self.mean {
-            true => streams.mean_dim(2),
-            false => streams.sum_dim(2),
+        let share = match self.mean {
+            true => (self.n as f64).recip(),
+            false => 1.0,
         };
-        end.squeeze_dim(2)
+        let each = Tensor::full([1, 1, self.n, 1], share, &stream.x.device());
+        mix(each, streams(stream.x, self.n)).squeeze_dim(2)
     }
 }
 

@@ -38,18 +38,13 @@ impl<B: Backend> Connection<B> for Frac<B> {
         let shape = stream.x.dims();
         let h = streams(stream.x, m);
         let (y_and_a, b) = (self.mixing.val(), self.beta.val().reshape([m, 1]));
-        let (y_and_a, b) = (y_and_a.unsqueeze::<4>(), b.unsqueeze::<4>());
-        let (y_and_a, b) = match &self.dynamic {
-            Some(dynamic) => {
-                let [of_a, of_b] = dynamic.corrections(h.clone());
-                (y_and_a + of_a, b + of_b)
-            }
-            None => (y_and_a, b),
+        let [y_and_a, b] = match &self.dynamic {
+            Some(dynamic) => dynamic.add_to(y_and_a, b, h.clone()),
+            None => [y_and_a, b].map(Tensor::unsqueeze),
         };
-        let mixed = mix(y_and_a, h);
-        let g = mixed.clone().narrow(2, 0, m).reshape(shape);
-        let r = mixed.narrow(2, m, m);
-        let h = r + streams(f.of(g), m) * b;
+        let [y, a] = [0, m].map(|from| y_and_a.clone().narrow(3, from, m));
+        let g = mix(y, h.clone()).reshape(shape);
+        let h = mix(a, h) + streams(f.of(g), m) * b;
         Stream {
             x: h.reshape(shape),
             ..stream

@@ -13,9 +13,9 @@
 //! The initial projections to the stream are divided by √n, multiplied by √n, or left unchanged ([`RootN`]).
 
 use burn::module::{Initializer, Module, Param};
-use burn::tensor::activation::tanh;
 use burn::tensor::{Tensor, TensorData, backend::Backend};
-use residual_zoo_core::ops::mix::mix;
+use residual_zoo_core::ops::activation::tanh;
+use residual_zoo_core::ops::mix::{mix, mix_both};
 use residual_zoo_core::{
     Branch, BranchFn, ConfigError, Connection, Cost, Design, Frame, Norm, NormParams, Sites,
     Stream, check, project,
@@ -62,19 +62,26 @@ impl<B: Backend> Dynamic<B> {
         }
     }
 
-    /// Computes s_α tanh(N(H) W_α) `[batch, time, n, columns]` and s_β tanh(N(H) W_β) `[batch, time, n, 1]`, for the
-    /// norm N and H `[batch, time, n, D]`.
-    pub(crate) fn corrections(&self, h: Tensor<B, 4>) -> [Tensor<B, 4>; 2] {
+    /// Computes A + s_α tanh(N(H) W_α) `[batch, time, n, columns]` and B + s_β tanh(N(H) W_β) `[batch, time, n, 1]`,
+    /// for the norm N, H `[batch, time, n, D]`, A `[n, columns]` and B `[n, 1]`.
+    pub(crate) fn add_to(
+        &self,
+        a: Tensor<B, 2>,
+        b: Tensor<B, 2>,
+        h: Tensor<B, 4>,
+    ) -> [Tensor<B, 4>; 2] {
         let [batch, time, n, d] = h.dims();
         let h = self.norm.forward(h).reshape([batch, time * n, d]);
-        let of = |w: &Param<Tensor<B, 2>>, s: &Param<Tensor<B, 1>>| {
-            let columns = w.dims()[1];
+        let of = |fixed: Tensor<B, 2>, w: &Param<Tensor<B, 2>>, s: &Param<Tensor<B, 1>>| {
+            let columns = fixed.dims()[1];
             let y = tanh(project(h.clone(), w.val())) * s.val().unsqueeze();
+            // On Flex, a sum with one row is much faster than a sum with a matrix.
+            let y = y.reshape([batch * time, n * columns]) + fixed.reshape([1, n * columns]);
             y.reshape([batch, time, n, columns])
         };
         [
-            of(&self.w_alpha, &self.s_alpha),
-            of(&self.w_beta, &self.s_beta),
+            of(a, &self.w_alpha, &self.s_alpha),
+            of(b, &self.w_beta, &self.s_beta),
         ]
     }
 }
@@ -92,17 +99,13 @@ impl<B: Backend> Connection<B> for Hyper<B> {
         let [batch, time, width] = stream.x.dims();
         let h = streams(stream.x, n);
         let (a, b) = (self.mixing.val(), self.beta.val().reshape([n, 1]));
-        let (a, b) = (a.unsqueeze::<4>(), b.unsqueeze::<4>());
-        let (a, b) = match &self.dynamic {
-            Some(dynamic) => {
-                let [of_a, of_b] = dynamic.corrections(h.clone());
-                (a + of_a, b + of_b)
-            }
-            None => (a, b),
+        let [a, b] = match &self.dynamic {
+            Some(dynamic) => dynamic.add_to(a, b, h.clone()),
+            None => [a, b].map(Tensor::unsqueeze),
         };
         let [a_m, a_r] = [a.clone().narrow(3, 0, 1), a.narrow(3, 1, n)];
         let h_0 = mix(a_m, h.clone()).squeeze_dim(2);
-        let h = mix(a_r, h) + mix(b.swap_dims(2, 3), f.of(h_0).unsqueeze_dim(2));
+        let h = mix_both(a_r, h, b.swap_dims(2, 3), f.of(h_0).unsqueeze_dim(2));
         Stream {
             x: h.reshape([batch, time, width]),
             ..stream

@@ -27,7 +27,8 @@ mod tests;
 use burn::module::{Module, Param};
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::ops::{mix::mix, sinkhorn::sinkhorn};
+use residual_zoo_core::ops::mix::{mix, mix_both};
+use residual_zoo_core::ops::sinkhorn::sinkhorn;
 use residual_zoo_core::{Branch, BranchFn, Connection, Ends, Norm, Stream, project};
 use serde::{Deserialize, Serialize};
 
@@ -166,12 +167,11 @@ impl<B: Backend> Connection<B> for Mhc<B> {
         let post = sigmoid(part(n, n)).unsqueeze_dim::<4>(2) * 2.0;
         let weights = self.weights(part);
         let h = streams(stream.x, n);
-        let fx = f.of(mix(pre, h.clone()).squeeze_dim(2));
-        let kept = match weights {
-            Some(weights) => mix(weights, h),
-            None => h,
+        let fx = f.of(mix(pre, h.clone()).squeeze_dim(2)).unsqueeze_dim(2);
+        let h = match weights {
+            Some(weights) => mix_both(weights, h, post, fx),
+            None => h + mix(post, fx),
         };
-        let h = kept + mix(post, fx.unsqueeze_dim(2));
         Stream {
             x: h.reshape([batch, time, width]),
             ..stream

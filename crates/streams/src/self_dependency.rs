@@ -8,8 +8,9 @@
 //! In the paper, the norm follows the sum. With the authors' `pre_lnorm`, only f has a norm.
 
 use burn::module::Module;
-use burn::tensor::activation::{sigmoid, tanh};
+use burn::tensor::activation::sigmoid;
 use burn::tensor::backend::Backend;
+use residual_zoo_core::ops::activation::tanh;
 use residual_zoo_core::{
     Branch, BranchFn, ConfigError, Connection, Cost, Design, Frame, Linear, Norm, NormParams,
     Plain, Sites, Stream, check, linear, std_of_width,

@@ -9,8 +9,9 @@
 //! the first layer.
 
 use burn::module::Module;
-use burn::tensor::activation::{relu, sigmoid, softmax, tanh};
+use burn::tensor::activation::{relu, sigmoid, softmax};
 use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_core::ops::activation::tanh;
 use residual_zoo_core::{
     Branch, BranchFn, ConfigError, Connection, Cost, Design, Linear, Plain, Sites, Stream, check,
     linear, widen,

@@ -224,6 +224,27 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
         );
     }
 
+    for (of_a, of_b, time, [n, k, m], d) in [
+        ([3, 63], [3, 63], 63, [4, 1, 4], 52),
+        ([1, 1], [1, 1], 63, [4, 1, 4], 52),
+        ([3, 63], [1, 1], 63, [2, 3, 5], 7),
+        ([1, 1], [3, 801], 801, [3, 2, 4], 1),
+        ([1, 1], [1, 1], 1, [1, 1, 1], 1),
+    ] {
+        let batch = if time == 1 { 1 } else { 3 };
+        both.agree(
+            &format!("{n} and {k} streams of {d} mixed to {m}, {time} positions"),
+            vec![
+                random::<B, 4>([of_a[0], of_a[1], n, m], device),
+                random::<B, 4>([batch, time, n, d], device),
+                random::<B, 4>([of_b[0], of_b[1], k, m], device),
+                random::<B, 4>([batch, time, k, d], device),
+            ],
+            |x| mix::mix_both(x[0].clone(), x[1].clone(), x[2].clone(), x[3].clone()),
+            |x| mix::plain(x[0].clone(), x[1].clone()) + mix::plain(x[2].clone(), x[3].clone()),
+        );
+    }
+
     // The heads of x are side by side, or x is contiguous.
     for (pairs, n, rows, apart, shape) in [
         (Pairs::Halves, 52, 1, false, [3, 63, 5, 52]),
@@ -298,6 +319,45 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
             ],
             |x| of(mix::mixtures, x),
             |x| of(mix::mixtures_plain, x),
+        );
+    }
+
+    // J sources as the rows of one tensor, after q and γ. The first source has no gradient.
+    for (sources, positions, d) in [
+        (5, [3, 63], 52),
+        (9, [1, 801], 7),
+        (1, [2, 3], 5),
+        (2, [1, 1], 1),
+    ] {
+        let [batch, time] = positions;
+        let of = |x: &[Tensor<B, 4>]| {
+            let source = |j| x[1].clone().narrow(0, j, 1).squeeze_dim::<3>(0);
+            let mut all: Vec<_> = (0..sources).map(source).collect();
+            if sources > 1 {
+                all[0] = all[0].clone().detach();
+            }
+            let row = |i| x[0].clone().narrow(0, i, 1).reshape([d]);
+            let mut norm = Norm::rms(d, 1e-6, device);
+            norm.gamma = Some(Param::initialized(ParamId::new(), row(1)));
+            (norm, row(0), all)
+        };
+        both.agree(
+            &format!("attention to {sources} sources of {batch} × {time} × {d}"),
+            vec![
+                random::<B, 4>([2, 1, 1, d], device),
+                random::<B, 4>([sources, batch, time, d], device),
+            ],
+            |x| {
+                let (norm, q, all) = of(x);
+                norm.depth_attention(q, all)
+            },
+            |x| {
+                let (norm, q, all) = of(x);
+                let all: Tensor<B, 4> = Tensor::stack(all, 2);
+                let q = q.reshape([1, 1, 1, d]);
+                let p = softmax((norm.plain(all.clone()) * q).sum_dim(3), 2);
+                (p * all).sum_dim(2).squeeze_dim(2)
+            },
         );
     }
 

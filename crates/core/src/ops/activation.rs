@@ -73,6 +73,11 @@ pub fn silu_plain<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     x.clone() * activation::sigmoid(x)
 }
 
+/// Computes tanh x.
+pub fn tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    kernels::activation(kernels::Activation::Tanh, x).unwrap_or_else(activation::tanh)
+}
+
 /// Computes max(x, 0).
 pub fn relu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     kernels::activation(kernels::Activation::Relu, x).unwrap_or_else(activation::relu)

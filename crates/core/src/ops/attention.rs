@@ -181,8 +181,10 @@ fn swap<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
 
 /// Splits packed heads into q, k and v: `[batch, 3 · heads, time, d]` to `[batch, heads, time, d]` each.
 pub fn unpack<B: Backend>(qkv: Tensor<B, 4>) -> [Tensor<B, 4>; 3] {
-    let heads = qkv.dims()[1] / 3;
-    [0, 1, 2].map(|i| qkv.clone().narrow(1, i * heads, heads))
+    // In memory, the heads of a token are side by side. Slices in this order need no copy of their gradients.
+    let qkv = swap(qkv);
+    let heads = qkv.dims()[2] / 3;
+    [0, 1, 2].map(|i| swap(qkv.clone().narrow(2, i * heads, heads)))
 }
 
 /// The inverse of [`split_heads`].

@@ -14,6 +14,17 @@ pub fn mix<B: Backend>(a: Tensor<B, 4>, h: Tensor<B, 4>) -> Tensor<B, 4> {
     })
 }
 
+/// Computes Aᵀ H + Bᵀ Y for each position, with A and B as in [`mix`]: H `[batch, time, n, d]` and Y
+/// `[batch, time, k, d]` to `[batch, time, m, d]`.
+pub fn mix_both<B: Backend>(
+    a: Tensor<B, 4>,
+    h: Tensor<B, 4>,
+    b: Tensor<B, 4>,
+    y: Tensor<B, 4>,
+) -> Tensor<B, 4> {
+    kernels::mix_both([a, h, b, y]).unwrap_or_else(|[a, h, b, y]| mix(a, h) + mix(b, y))
+}
+
 /// The plain form of [`mix`]: element by element, and stream by stream unless d = 1. Streams are f32, so this form
 /// avoids matrix products, which may [round their factors](super::precision::product_roundoff).
 pub fn plain<B: Backend>(a: Tensor<B, 4>, h: Tensor<B, 4>) -> Tensor<B, 4> {

@@ -1,13 +1,15 @@
 //! Layer norm and RMS norm, with and without parameters.
 
 use burn::module::{Initializer, Module, Param};
+use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 use serde::{Deserialize, Serialize};
 
 use super::forms::plain;
+use super::mix::mix;
 use super::precision::widen;
-use crate::{ConfigError, Cost, check, product_of_parts};
+use crate::{ConfigError, Cost, check, product_of_parts, project};
 
 /// The parameters of a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -194,6 +196,30 @@ impl<B: Backend> Norm<B> {
             _ => (x, w),
         };
         product_of_parts(self.forward(x), w)
+    }
+
+    /// Attends over depth: computes Σ_j p_j x_j with p = softmax_j(q · norm(x_j)) for each position, from q `[width]`
+    /// and J tensors x `[batch, time, width]`.
+    pub fn depth_attention(&self, q: Tensor<B, 1>, x: Vec<Tensor<B, 3>>) -> Tensor<B, 3> {
+        let x = match (self.kind, self.gamma(), &self.beta) {
+            (Kind::Rms, Some(gamma), None) => {
+                let w = q.clone() * gamma;
+                match kernels::depth_attention(self.eps, w, x) {
+                    Ok(h) => return h,
+                    Err((_, x)) => plain("attention over depth", x),
+                }
+            }
+            _ => x,
+        };
+        let x: Tensor<B, 4> = Tensor::stack(x, 2);
+        let [batch, time, count, width] = x.dims();
+        let normed = self.forward(x.clone());
+        let scores = project(
+            normed.reshape([batch, time * count, width]),
+            q.unsqueeze_dim(1),
+        );
+        let p = softmax(scores.reshape([batch, time, count]), 2);
+        mix(p.unsqueeze_dim(3), x).squeeze_dim(2)
     }
 
     /// Returns the factor of each feature, `[width]`.

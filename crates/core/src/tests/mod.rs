@@ -327,6 +327,7 @@ fn activations_equal_their_formulas_and_derivatives() {
     check(activation::gelu_tanh_plain, &tanh, &d_tanh);
     let step = |x: f64| if x > 0.0 { 1.0 } else { 0.0 };
     check(|x| Activation::Relu.apply(x), &|x| x.max(0.0), &step);
+    check(activation::tanh, &f64::tanh, &|x| 1.0 - x.tanh().powi(2));
 }
 
 #[test]

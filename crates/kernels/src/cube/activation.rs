@@ -45,6 +45,7 @@ pub(super) fn value<N: Size>(
             select_many(x.less_than(zero), zero, x * x)
         }
         Activation::Silu => x / (one + Vector::exp(-x)),
+        Activation::Tanh => Vector::tanh(x),
     }
 }
 
@@ -82,6 +83,10 @@ pub(super) fn slope<N: Size>(
         Activation::Silu => {
             let gate = one / (one + Vector::exp(-x));
             gate + x * gate * (one - gate)
+        }
+        Activation::Tanh => {
+            let y = Vector::tanh(x);
+            one - y * y
         }
     }
 }
