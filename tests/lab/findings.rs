@@ -283,7 +283,8 @@ A gain is the factor on a baseline's tokens at which the baseline has the loss o
 
 The numbers beside the names are the parameters of the baseline, without embeddings. An arrow means that the interval
 goes on beyond the factors that were trained. *At equal FLOPs* is the gain divided by the FLOPs of the design for the
-same tokens, relative to the baseline's: below 1, the baseline with as many FLOPs has a lower loss.
+same tokens, relative to the baseline's: below 1, the baseline with as many FLOPs has a lower loss. It is computed from
+rounded figures, so its last digit can be off by one.
 
 ";
 
@@ -306,7 +307,9 @@ const NOTES: &str = "\
   page of the RMT does not list its seeds. There, the loss of the design is its difference from its own baseline, added
   to the loss of the baseline here, and the two count as independent. The loss of the plain residual comes from
   the [shared runs](#main-claims), which end 0.010 ± 0.010 above the runs on other seeds. This difference alone is worth
-  about 1.03 times the tokens, by which all gains over this baseline may be too large.
+  about 1.03 times the tokens, by which all gains over this baseline may be too large. A ladder trains its own plain
+  residual of each size, on the seeds of the designs and on 1 and 1.5 times the tokens of this size. At the largest
+  size, this is 1.6 and 2.4 passes over the text.
 - **Against the paper.** *Smaller* and *larger* mean that the interval lies on one side of the paper's factor. *As
   reported* means that it contains this factor and not 1, *undecided* that it contains both. Without an entry, the
   paper gives no factor. The factors of the papers are measured in other ways: as tokens to a training loss, as

@@ -347,6 +347,14 @@ pub const PAPERS: [Paper; 6] = [
                 "primary: Static hyper-connections have a lower loss than the plain residual, 12 layers",
             ),
             (
+                "hyper_ladder",
+                "primary: At the largest size, hyper-connections with initial outputs",
+            ),
+            (
+                "hyper_ladder",
+                "primary: At the largest size, static hyper-connections with initial outputs",
+            ),
+            (
                 "mhc_depth",
                 "primary: mHC has a lower loss than the plain residual, 12 layers",
             ),
@@ -379,6 +387,14 @@ pub const PAPERS: [Paper; 6] = [
                 "12 % more FLOPs",
             ),
             ("primary: Static hyper-connections have", "6 % more FLOPs"),
+            (
+                "primary: At the largest size, hyper-connections",
+                "8 % more FLOPs",
+            ),
+            (
+                "primary: At the largest size, static hyper-connections",
+                "4 % more FLOPs",
+            ),
             (
                 "primary: mHC has a lower loss",
                 "33 % more FLOPs; with as many, the plain residual ends 0.064 ± 0.024 below mHC",
@@ -519,6 +535,12 @@ pub const PAPERS: [Paper; 6] = [
              undecided.",
             "In the paper, dynamic hyper-connections are better than static ones. Here they end 0.0097 ± 0.0095\n  \
              above them: undecided after the correction.",
+            "In `hyper_ladder`, with four sizes of 4 to 7 layers, static hyper-connections gain 0.047 ± 0.009 and\n  \
+             0.040 ± 0.012 at the two largest sizes, and dynamic ones 0.039 ± 0.014 and 0.032 ± 0.010. At the\n  \
+             second size, they gain 0.045 ± 0.041 and 0.028 ± 0.054. At the smallest, no gain is found\n  \
+             (−0.002 ± 0.019 and −0.003 ± 0.013). Whether the gain holds as the models grow is undecided.",
+            "With as many FLOPs, at the largest size of `hyper_ladder`, static ones keep 0.034 ± 0.012 of the gain,\n  \
+             and dynamic ones 0.019 ± 0.011 (computed after the results).",
             "With 12 layers and the initial values of Megatron-LM, mHC ends 0.032 ± 0.014 below the plain residual\n  \
              after the same tokens. At this width, mHC has 455k parameters against 339k (+34 %), and takes 2.67T\n  \
              FLOP against 2.01T (+33 %).",
