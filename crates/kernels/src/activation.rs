@@ -318,7 +318,7 @@ mod libtorch {
                 Self::Relu => x.threshold_backward(grad, 0.0),
                 Self::SquaredRelu => x.relu() * grad * 2.0,
                 Self::Silu => x.silu_backward(grad),
-                Self::Tanh => x.tanh().tanh_backward(grad),
+                Self::Tanh => Tensor::tanh_backward(grad, &x.tanh()),
                 Self::GeluTanh | Self::GeluErf => x.gelu_backward(grad, self.form()),
             }
         }

@@ -55,6 +55,12 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
             |x| burn::tensor::activation::relu(x[0].clone()),
         );
         both.agree(
+            &format!("tanh, {shape:?}"),
+            x(),
+            |x| activation::tanh(x[0].clone()),
+            |x| burn::tensor::activation::tanh(x[0].clone()),
+        );
+        both.agree(
             &format!("SiLU, {shape:?}"),
             x(),
             |x| activation::silu(x[0].clone()),
