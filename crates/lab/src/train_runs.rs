@@ -242,7 +242,8 @@ impl<C: ModelConfig> Turn<'_, C> {
     ) -> Result<Observation, Pending> {
         // Runs that were trained before the stop are still observed.
         let is_stopping = outcome.stopped || options.stop.should_stop();
-        let is_done = self.finished.is_some() || self.place.as_ref().is_some_and(is_trained);
+        let is_in_pool = |place: &Place| self.is_in_pool(place);
+        let is_done = self.finished.is_some() || self.place.as_ref().is_some_and(is_in_pool);
         if is_stopping && !is_done {
             outcome.stopped = true;
             return Err("not trained yet".into());
@@ -270,9 +271,11 @@ impl<C: ModelConfig> Turn<'_, C> {
             }
         })?;
         let is_partial = self.until().is_some();
-        let goes_on =
-            |summary: &Summary| !summary.stopped || is_partial && !options.stop.should_stop();
-        let Some(summary) = summary.filter(goes_on) else {
+        let is_whole = |summary: &Summary| {
+            let last = summary.rows.last().map_or(0, |row| row.step);
+            !summary.stopped || self.until().is_some_and(|until| last >= until)
+        };
+        let Some(summary) = summary.filter(is_whole) else {
             outcome.stopped = true;
             return Err("stopped; to continue: repeat the command".into());
         };
@@ -420,8 +423,9 @@ impl<C: ModelConfig> Turn<'_, C> {
             disk::refuse_linked_directory(&place.directory)?;
             config.validate(vocabulary(self.corpus))?;
             let (tokens, device) = (vocabulary(self.corpus), (kind, gpu));
-            check_size(&config, tokens, device, Use::Train)?;
-            if !is_trained(place) {
+            // A run of the pool has passed these checks. They end at a stop, after which its results are still read.
+            if !is_known {
+                check_size(&config, tokens, device, Use::Train)?;
                 check_memory(&config, tokens, device, available_memory())?;
             }
             if let (Some([a, b]), Some((first, _))) = (&place.merged, before)

@@ -358,6 +358,10 @@ pub const PAPERS: [Paper; 6] = [
                 "mhc_depth",
                 "primary: mHC has a lower loss than the plain residual, 12 layers",
             ),
+            (
+                "mhc_ladder",
+                "primary: At the largest size, mHC has a lower loss",
+            ),
             ("deep_norm", "DeepNorm has a lower loss than post-norm"),
             ("deep_norm", "ReZero has a lower loss than post-norm"),
             (
@@ -398,6 +402,10 @@ pub const PAPERS: [Paper; 6] = [
             (
                 "primary: mHC has a lower loss",
                 "33 % more FLOPs; with as many, the plain residual ends 0.064 ± 0.024 below mHC",
+            ),
+            (
+                "primary: At the largest size, mHC",
+                "21 % more FLOPs; with as many, the plain residual ends 0.019 ± 0.012 below mHC",
             ),
             (
                 "primary: Value residuals with learned",
@@ -548,6 +556,9 @@ pub const PAPERS: [Paper; 6] = [
              12 layers cannot be distinguished from the plain residual with 4 layers: 0.007 ± 0.018 below.",
             "With as many FLOPs as mHC, the plain residual ends 0.064 ± 0.024 below mHC. This comparison\n  \
              interpolates the losses of `streams_tokens` and was added after the results.",
+            "In `mhc_ladder`, with four sizes of 4 to 7 layers, mHC gains 0.012 ± 0.014 at the largest size and nothing\n  \
+             measurable at the smaller ones. With as many FLOPs, the plain residual has a lower loss at every size.\n  \
+             The claims are undecided, also because the rule of mHC's learning rate failed.",
             "The paper's figure for mHC is a training loss, and the rows here compare validation losses.",
             "On the four seeds of the sweep, at the same learning rate, mHC ends 0.007 ± 0.018 below the plain\n  \
              residual with 12 layers and 0.009 ± 0.013 above it with 4. Over all twelve seeds, it ends\n  \

@@ -208,7 +208,6 @@ pub(super) fn keeps(observations: &[Observation], test: &Keeps) -> Found {
     };
     let each: Vec<String> = sizes.iter().map(at).collect();
     let tolerance = of.show_difference(test.within);
-    let because = format!("{because}; {}; tolerance {tolerance}", each.join(", "));
     let parts = [within, last].map(|part| Finding::sign(part, is_exact, String::new()));
     let fails = parts
         .iter()
@@ -231,6 +230,27 @@ pub(super) fn keeps(observations: &[Observation], test: &Keeps) -> Found {
             (verdict, parts.iter().filter_map(p).reduce(f64::max))
         }
     };
+    // The numbers do not show which condition decides.
+    let [slope, end] = match verdict {
+        Verdict::DoesNotHold => ["it shrinks by more", "it is below 0 at the largest size"],
+        _ => ["it may shrink by more", "it may be 0 at the largest size"],
+    };
+    let deciding = parts
+        .iter()
+        .zip([slope, end])
+        .filter(|(part, _)| part.verdict == verdict);
+    let mut why: Vec<String> = match verdict {
+        Verdict::Undecided | Verdict::DoesNotHold => {
+            deciding.map(|(_, why)| format!("; {why}")).collect()
+        }
+        _ => Vec::new(),
+    };
+    if verdict == Verdict::Undecided {
+        let below = sizes.iter().filter(|[_, y]| y.mean <= 0.0);
+        why.extend(below.map(|[x, _]| format!("; it is not above 0 at {}", along.show(x.mean))));
+    }
+    let why = why.concat();
+    let because = format!("{because}; {}; tolerance {tolerance}{why}", each.join(", "));
     Ok(Finding {
         p,
         ..Finding::new(verdict, because)

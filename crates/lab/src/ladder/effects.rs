@@ -46,6 +46,9 @@ pub struct Gain {
     pub flops: Option<f64>,
     /// The gain as a factor on the baseline's tokens; `None` if the baseline was not trained on more tokens.
     pub worth: Option<Worth>,
+    /// The gain over the baseline with as many training FLOPs, so with more tokens, and half the width of its 95 %
+    /// interval, in nats; `None` if no such baseline lies between those that were trained.
+    pub at_equal_flops: Option<(f64, f64)>,
 }
 
 /// The change of a gain with the size: for each seed, a straight line is fitted to the gain over the binary logarithm of
@@ -169,6 +172,17 @@ impl Measured<'_> {
             Some(loss + gain.1)
         });
         let tokens = self.values(name, "tokens");
+        let flops = self.flops(name, &rung.size);
+        let fall = self.fall(&losses, &rung.size);
+        let at_equal_flops = fall
+            .as_ref()
+            .zip(flops)
+            .and_then(|((fall, losses), flops)| {
+                let is_within = (1.0..=fall.most()).contains(&flops);
+                let (difference, half_width) =
+                    fall.difference(losses, flops).filter(|_| is_within)?;
+                Some((-difference, half_width))
+            });
         Some(Gain {
             run: rung.run.clone(),
             size: rung.size.clone(),
@@ -178,8 +192,9 @@ impl Measured<'_> {
             mean: found.mean,
             half_width: found.half_width,
             seeds: found.count,
-            flops: self.flops(name, &rung.size),
-            worth: self.worth(&losses, &rung.size),
+            flops,
+            worth: fall.and_then(|(fall, losses)| fall.worth(&losses)),
+            at_equal_flops,
         })
     }
 
@@ -193,9 +208,9 @@ impl Measured<'_> {
         Some(of(name)? / of(baseline)?)
     }
 
-    /// Returns the factor on the baseline's tokens that is worth as much as these losses, for the seeds that all of these
-    /// runs have.
-    fn worth(&self, losses: &[(Option<u64>, f64)], size: &str) -> Option<Worth> {
+    /// Returns the losses of the baseline by its tokens, and those of a run, for the seeds that all of these runs have;
+    /// `None` if the baseline was not trained on more tokens.
+    fn fall(&self, losses: &[(Option<u64>, f64)], size: &str) -> Option<(Fall, Losses)> {
         let of_baseline =
             |(_, rung): &&(&str, &Rung)| rung.run == self.ladder.baseline && rung.size == size;
         let baseline = self.rungs.iter().filter(of_baseline);
@@ -232,7 +247,30 @@ impl Measured<'_> {
         let points = baseline
             .iter()
             .map(|(factor, losses)| (*factor, of_seeds(losses)));
-        Fall::new(points.collect())?.worth(&Losses::SameSeeds(of_seeds(losses)))
+        let fall = Fall::new(points.collect())?;
+        Some((fall, Losses::SameSeeds(of_seeds(losses))))
+    }
+
+    /// Returns a doubt if the slope of a gain is significant, but not without one of at least four sizes.
+    fn hanging(&self, sizes: &[&(&str, &Rung)], slope: Estimate) -> Option<String> {
+        let is_clear = |slope: &Estimate| slope.mean.abs() > slope.half_width;
+        if sizes.len() < 4 || !is_clear(&slope) {
+            return None;
+        }
+        let of = Observed::of(GAIN);
+        let found = (0..sizes.len()).find_map(|left_out| {
+            let others = sizes.iter().enumerate().filter(|(i, _)| *i != left_out);
+            let points = others.map(|(_, (name, rung))| (rung.parameters, self.values(name, GAIN)));
+            let seeds = of_seeds(&points.collect::<Vec<_>>());
+            let lines = seeds.iter().filter_map(|points| Line::through(points));
+            let slopes: Vec<f64> = lines.map(|line| line.slope).collect();
+            let without = Estimate::of(&slopes).filter(|without| !is_clear(without))?;
+            Some((&sizes[left_out].1.size, without))
+        });
+        found.map(|(size, without)| {
+            let shown = of.show_interval(without.mean, without.half_width);
+            format!("the slope hangs on {size}: without that size, it is {shown}")
+        })
     }
 
     /// Returns the trend of the gain of `run`; `None` if no seed has the gain at two sizes.
@@ -248,22 +286,15 @@ impl Measured<'_> {
         let sizes: Vec<(f64, OfSeeds)> = sizes.collect();
         let (smallest, largest) = (sizes.first()?.0, sizes.last()?.0);
         let at = largest * self.ladder.extrapolate;
-        let logs: Vec<f64> = sizes.iter().map(|(x, _)| x.log2()).collect();
-        let (mut slopes, mut ends, mut bends) = (Vec::new(), Vec::new(), Vec::new());
-        for (seed, _) in &sizes.first()?.1 {
-            let of_seed = sizes.iter().zip(&logs).map(|((_, gains), x)| {
-                let gain = gains.iter().find(|(other, _)| other == seed)?;
-                Some((*x, gain.1))
-            });
-            // A seed without some of the sizes would have another slope.
-            let Some(points) = of_seed.collect::<Option<Vec<_>>>() else {
-                continue;
-            };
-            let line = Line::through(&points)?;
-            slopes.push(line.slope);
-            ends.push(line.intercept + line.slope * at.log2());
-            bends.extend(bend(&points));
-        }
+        let seeds = of_seeds(&sizes);
+        let lines = seeds.iter().map(|points| Line::through(points));
+        let lines = lines.collect::<Option<Vec<Line>>>()?;
+        let slopes: Vec<f64> = lines.iter().map(|line| line.slope).collect();
+        let ends = lines
+            .iter()
+            .map(|line| line.intercept + line.slope * at.log2());
+        let ends: Vec<f64> = ends.collect();
+        let bends: Vec<f64> = seeds.iter().filter_map(|points| bend(points)).collect();
         let (slope, end) = (Estimate::of(&slopes)?, Estimate::of(&ends)?);
         let of = Observed::of(GAIN);
         let mut doubts = Vec::new();
@@ -294,6 +325,7 @@ impl Measured<'_> {
                 "the line bends: its slope changes by {mean} ± {half_width} nats with each doubling"
             ));
         }
+        doubts.extend(self.hanging(&own, slope));
         Some(Trend {
             run: run.to_owned(),
             slope: slope.mean,
@@ -305,6 +337,20 @@ impl Measured<'_> {
             doubts,
         })
     }
+}
+
+/// Returns, for each seed that has all `sizes`, the points of its gain over the binary logarithm of the size. A seed
+/// without some of the sizes would have another slope.
+fn of_seeds(sizes: &[(f64, OfSeeds)]) -> Vec<Vec<(f64, f64)>> {
+    let seeds = sizes.first().into_iter().flat_map(|(_, gains)| gains);
+    let points = seeds.filter_map(|(seed, _)| {
+        let points = sizes.iter().map(|(x, gains)| {
+            let gain = gains.iter().find(|(other, _)| other == seed)?;
+            Some((x.log2(), gain.1))
+        });
+        points.collect()
+    });
+    points.collect()
 }
 
 /// Returns the change of the slope for each unit of x of the parabola that fits the points best; `None` for fewer than

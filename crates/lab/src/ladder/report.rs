@@ -22,8 +22,9 @@ impl Effects {
         let has_worth = self.gains.iter().any(|gain| gain.worth.is_some());
         let mut columns = vec![Column::text("run"), Column::number("gain", "nats")];
         columns.extend(has_worth.then(|| Column::number("worth × the tokens", "")));
+        columns.push(Column::number("× the FLOPs", ""));
+        columns.extend(has_worth.then(|| Column::number("gain at equal FLOPs", "nats")));
         columns.extend([
-            Column::number("× the FLOPs", ""),
             Column::number("of the loss", "%"),
             Column::number("baseline's loss", "nats"),
             Column::number("size", ""),
@@ -45,9 +46,13 @@ impl Effects {
                 });
             row.extend(has_worth.then(|| worth.unwrap_or("–".into()).into()));
             let flops = gain.flops.map_or("–".into(), |flops| format!("{flops:.2}"));
+            row.push(flops.into());
+            let equal = gain
+                .at_equal_flops
+                .map(|(mean, half_width)| of.show_interval(mean, half_width));
+            row.extend(has_worth.then(|| equal.unwrap_or("–".into()).into()));
             row.extend([
-                Cell::from(flops),
-                sig(100.0 * gain.mean / gain.baseline_loss, 2).into(),
+                Cell::from(sig(100.0 * gain.mean / gain.baseline_loss, 2)),
                 Observed::of(super::LOSS).show(gain.baseline_loss).into(),
                 si(gain.parameters).into(),
                 si(gain.tokens).into(),
@@ -76,8 +81,9 @@ impl Effects {
                 " Worth is the factor on the tokens with which {} has the loss of the run, with the 95 % interval. {0} was \
                  trained on up to {} times its tokens, each time with a whole schedule and, under a rule, with its learning \
                  rate for 1 times the tokens. Losses in between are interpolated linearly in the logarithm of the tokens. \
-                 The loss falls faster at first, so the factor is too large rather than too small. If a gain is worth less \
-                 than the run's FLOPs, {0} with as many FLOPs has a lower loss.",
+                 The gain at equal FLOPs compares the run with {0} on so many more tokens that both have the same training \
+                 FLOPs, and has no value where these lie outside of what was trained. The loss falls faster at first, so the \
+                 factor and the gain at equal FLOPs are too large rather than too small.",
                 self.baseline, self.most_tokens
             );
         }

@@ -68,7 +68,7 @@ impl Fall {
 
     /// Returns the difference of the model from the baseline with `factor` × its tokens, and half the width of the
     /// interval.
-    fn difference(&self, model: &Losses, factor: f64) -> Option<(f64, f64)> {
+    pub(crate) fn difference(&self, model: &Losses, factor: f64) -> Option<(f64, f64)> {
         let baseline = self.at(factor);
         let mean = |from: &[f64]| {
             let pairs = from.iter().zip(&baseline);

@@ -20,7 +20,7 @@ pub struct Rule {
     /// The name of a larger size, at which the first power is checked.
     pub checked: String,
     /// The largest loss, in nats, that the value of the first power may cost at the checked size, by the parabola there.
-    /// If it costs more, or if the best value at one of the sizes has no neighbour on one side, the rule has failed for
+    /// If it costs more, or if the best value at one of the sizes has no neighbour with a loss on one side, the rule has failed for
     /// this run. Claims about such a run, or about gains over it, are then undecided.
     #[serde(default = "hundredth")]
     pub within: f64,

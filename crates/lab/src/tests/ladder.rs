@@ -305,21 +305,30 @@ fn a_ladder_that_means_nothing_is_refused() {
 }
 
 /// Makes the observations of the ladder, with the loss of each run and seed.
-fn observed(
-    loss: impl Fn(&Rung, u64) -> f64,
-) -> (
+fn observed(loss: impl Fn(&Rung, u64) -> f64) -> Found {
+    observed_on(LADDER, loss)
+}
+
+/// An experiment with its runs and their observations.
+type Found = (
     Gpt2Experiment,
     Vec<PlannedRun<PlainModel<Gpt2Config>>>,
     Vec<Observation>,
-) {
-    let experiment = parse(LADDER);
+);
+
+fn observed_on(ladder: &str, loss: impl Fn(&Rung, u64) -> f64) -> Found {
+    let experiment = parse(ladder);
     let planned = experiment.plan(&[]).unwrap();
     let mut observations = Vec::new();
     for run in &planned {
         for seed in [1, 2, 3] {
             let mut quantities = run.values.clone();
             quantities.insert("valid_loss".into(), loss(run.rung.as_ref().unwrap(), seed));
-            quantities.insert("tokens".into(), 1000.0 * run.rung.as_ref().unwrap().tokens);
+            let rung = run.rung.as_ref().unwrap();
+            quantities.insert("tokens".into(), 1000.0 * rung.tokens);
+            // The deep runs take √2 times the FLOPs.
+            let each = if rung.run == "deep" { 2f64.sqrt() } else { 1.0 };
+            quantities.insert("flops".into(), 1e6 * each * rung.tokens);
             observations.push(Observation {
                 run: run.name.clone(),
                 line: run.line.clone(),
@@ -377,6 +386,12 @@ fn gains_are_paired_by_seed_and_size_and_worth_tokens() {
     let worth = large.worth.unwrap();
     assert!((worth.factor - 2f64.sqrt()).abs() < 1e-3, "{worth:?}");
     assert!(worth.low < worth.factor && worth.factor < worth.high);
+    // The baseline with as many FLOPs has read √2 times the tokens, and so has the same loss.
+    let (equal, half_width) = large.at_equal_flops.unwrap();
+    assert!(
+        equal.abs() < 1e-12 && (half_width - large.half_width).abs() < 1e-12,
+        "{equal} ± {half_width}"
+    );
     let text = effects.tables()[0].to_text();
     assert!(
         text.contains("+0.0500 ± 0.0025") && text.contains("1.41 (1.39 to 1.44)"),
@@ -427,6 +442,38 @@ fn a_trend_is_a_line_for_each_seed_and_says_when_not_to_trust_it() {
         "{doubts}"
     );
     assert!(text.contains("not to be trusted"), "{text}");
+}
+
+#[test]
+fn a_slope_that_hangs_on_one_size_is_doubted() {
+    let fourth = r#""train.steps=40"]),
+      (name: "huge", set: ["model.width=64", "train.steps=80"]),"#;
+    let four = LADDER.replacen(r#""train.steps=40"]),"#, fourth, 1);
+    let doubts = |gain: &dyn Fn(&str, f64) -> f64| {
+        let loss = |rung: &Rung, seed: u64| match &*rung.run {
+            "plain" => baseline(rung, seed),
+            _ => {
+                baseline(rung, seed) - gain(&rung.size, rung.parameters.log2()) - 1e-4 * seed as f64
+            }
+        };
+        // The deviations of the seeds differ from size to size.
+        let noisy = |rung: &Rung, seed: u64| {
+            let wave = (seed as f64 * rung.parameters).sin();
+            loss(rung, seed) + if rung.run == "deep" { 1e-3 * wave } else { 0.0 }
+        };
+        let (experiment, planned, observations) = observed_on(&four, noisy);
+        let ladder = experiment.ladder.as_ref().unwrap();
+        let effects = Effects::of(ladder, &planned, &observations, None, (3, Some(1.0)));
+        effects.trends[0].doubts.join("; ")
+    };
+    // Only the smallest size gains less.
+    let step = doubts(&|size, _| if size == "small" { 0.0 } else { 0.05 });
+    assert!(
+        step.contains("the slope hangs on small: without that size, it is "),
+        "{step}"
+    );
+    let straight = doubts(&|_, x| 0.01 * x);
+    assert!(!straight.contains("hangs"), "{straight}");
 }
 
 #[test]

@@ -86,11 +86,22 @@ fn options(pool: &Path) -> Options {
 
 /// Runs `planned` for one seed.
 fn run(pool: &Path, planned: &[PlannedRun<Fragile>], corpus: &Corpus, seed: u64) -> Outcome {
+    run_to(Goal::Whole(&[]), planned, corpus, seed, &options(pool))
+}
+
+/// Runs `planned` for one seed up to `goal`.
+fn run_to(
+    goal: Goal,
+    planned: &[PlannedRun<Fragile>],
+    corpus: &Corpus,
+    seed: u64,
+    options: &Options,
+) -> Outcome {
     // Burn has one random generator per process, so tests that seed it take turns.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let corpora = vec![corpus; planned.len()];
-    train_runs(planned, &[seed], &corpora, Goal::Whole(&[]), &options(pool))
+    train_runs(planned, &[seed], &corpora, goal, options)
 }
 
 fn run_small(pool: &Path) -> Outcome {
@@ -278,4 +289,44 @@ fn a_loss_that_is_not_finite_in_the_end_is_no_loss() {
     assert!(ruined.quantities["first_valid_loss"].is_finite());
     assert_eq!(ruined.quantities.get("valid_loss"), None);
     assert_eq!(ruined.quantities.get("perplexity"), None);
+}
+
+#[test]
+fn a_stop_loses_no_results_of_the_pool() {
+    let pool = tempfile::tempdir().unwrap();
+    let (mut planned, corpus) = small();
+    for run in &mut planned {
+        run.config.as_mut().unwrap().train.steps = 4;
+    }
+    let (half, whole) = (Goal::Point(0.5), Goal::Whole(&[]));
+    let losses = |outcome: &Outcome| -> Vec<(String, Option<f64>)> {
+        let loss = |found: &Observation| found.quantities.get("valid_loss").copied();
+        let found = outcome.observations.iter();
+        found
+            .map(|found| (found.run.clone(), loss(found)))
+            .collect()
+    };
+    let stopped = options(pool.path());
+    stopped.stop.stop(None);
+    // The second run is trained to the end, and the first two are observed at half their steps, as a rung of a sweep is.
+    let second = &planned[1..2];
+    let ended = losses(&run_to(whole, second, &corpus, 1, &options(pool.path())));
+    let first = losses(&run_to(
+        half,
+        &planned[..2],
+        &corpus,
+        1,
+        &options(pool.path()),
+    ));
+    assert_eq!(first.len(), 2);
+    assert_ne!(first[1], ended[0]);
+
+    // Another process would train the third run.
+    let outcome = run_to(half, &planned, &corpus, 1, &stopped);
+    assert!(outcome.stopped);
+    assert_eq!(losses(&outcome), first);
+    assert_eq!(missing(&outcome), ["third, seed 1: not trained yet"]);
+    let outcome = run_to(whole, &planned[..2], &corpus, 1, &stopped);
+    assert!(outcome.stopped);
+    assert_eq!(losses(&outcome), ended);
 }

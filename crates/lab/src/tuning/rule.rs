@@ -110,7 +110,7 @@ impl RuleFit {
         if let Some(best) = bests.find(|best| best.between.is_none()) {
             let size = &best.size;
             return Some(format!(
-                "the best value of {run} at {size} has no neighbour on one side"
+                "the best value of {run} at {size} has no neighbour with a loss on one side"
             ));
         }
         let (size, value) = (&self.checked.size, self.at_checked);
@@ -295,7 +295,7 @@ mod tests {
         );
         assert_eq!(
             failure(&points[1..], 0.002).unwrap(),
-            "the best value of plain at small has no neighbour on one side"
+            "the best value of plain at small has no neighbour with a loss on one side"
         );
     }
 }

@@ -75,8 +75,18 @@ fn a_gain_is_kept_if_it_shrinks_by_less_than_the_tolerance_for_each_doubling() {
         "-0.0095 ± 0.0022 nats for each doubling over 3 seeds, detectable 0.0027; +0.1100 ± 0.0248 at 1, \
          +0.1000 ± 0.0248 at 2, +0.0910 ± 0.0286 at 4; tolerance 0.0200"
     );
-    assert_eq!(judge(keeps(0.01), &found).0, Verdict::Undecided);
-    assert_eq!(judge(keeps(0.002), &found).0, Verdict::DoesNotHold);
+    let (verdict, because) = judge(keeps(0.01), &found);
+    assert_eq!(verdict, Verdict::Undecided);
+    assert!(
+        because.ends_with("tolerance 0.0100; it may shrink by more"),
+        "{because}"
+    );
+    let (verdict, because) = judge(keeps(0.002), &found);
+    assert_eq!(verdict, Verdict::DoesNotHold);
+    assert!(
+        because.ends_with("tolerance 0.0020; it shrinks by more"),
+        "{because}"
+    );
     // A gain that is not there is not kept, even if it grows.
     let below = line(&[
         (1.0, [-0.12, -0.11, -0.10]),
@@ -85,6 +95,11 @@ fn a_gain_is_kept_if_it_shrinks_by_less_than_the_tolerance_for_each_doubling() {
     ]);
     let found_below = claim(keeps(0.02)).judge(&below, &[]);
     assert_eq!(found_below.verdict, Verdict::DoesNotHold);
+    let because = &found_below.because;
+    assert!(
+        because.ends_with("; it is below 0 at the largest size"),
+        "{because}"
+    );
     // Twice the p-value of a mean of -0.07 with a standard error of 0.01/√3.
     let p = found_below.p.unwrap();
     assert!((p - 2.0 * 0.006_732).abs() < 1e-4, "{p}");
@@ -94,7 +109,12 @@ fn a_gain_is_kept_if_it_shrinks_by_less_than_the_tolerance_for_each_doubling() {
         (2.0, [0.04, 0.05, 0.06]),
         (4.0, [0.10, 0.11, 0.12]),
     ]);
-    assert_eq!(judge(keeps(0.02), &crosses).0, Verdict::Undecided);
+    let (verdict, because) = judge(keeps(0.02), &crosses);
+    assert_eq!(verdict, Verdict::Undecided);
+    assert!(
+        because.ends_with("tolerance 0.0200; it is not above 0 at 1"),
+        "{because}"
+    );
     let one = claim(keeps(0.02)).judge(&line(&[(1.0, [0.1; 3])]), &[]);
     assert_eq!(one.verdict, Verdict::NotTested);
 }
