@@ -247,7 +247,10 @@ pub(super) fn keeps(observations: &[Observation], test: &Keeps) -> Found {
     };
     if verdict == Verdict::Undecided {
         let below = sizes.iter().filter(|[_, y]| y.mean <= 0.0);
-        why.extend(below.map(|[x, _]| format!("; it is not above 0 at {}", along.show(x.mean))));
+        let below: Vec<String> = below.map(|[x, _]| along.show(x.mean)).collect();
+        if !below.is_empty() {
+            why.push(format!("; it is not above 0 at {}", below.join(" and ")));
+        }
     }
     let why = why.concat();
     let because = format!("{because}; {}; tolerance {tolerance}{why}", each.join(", "));

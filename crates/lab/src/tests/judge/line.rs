@@ -115,6 +115,16 @@ fn a_gain_is_kept_if_it_shrinks_by_less_than_the_tolerance_for_each_doubling() {
         because.ends_with("tolerance 0.0200; it is not above 0 at 1"),
         "{because}"
     );
+    let crosses_twice = line(&[
+        (1.0, [-0.02, -0.01, 0.01]),
+        (2.0, [-0.02, -0.01, 0.01]),
+        (4.0, [0.10, 0.11, 0.12]),
+    ]);
+    let because = judge(keeps(0.02), &crosses_twice).1;
+    assert!(
+        because.ends_with("tolerance 0.0200; it is not above 0 at 1 and 2"),
+        "{because}"
+    );
     let one = claim(keeps(0.02)).judge(&line(&[(1.0, [0.1; 3])]), &[]);
     assert_eq!(one.verdict, Verdict::NotTested);
 }
