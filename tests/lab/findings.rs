@@ -47,8 +47,8 @@ const MAIN: &str = "\
 - **Shared runs.** The rows of `hyper_depth`, `hyper_root_n`, `mhc_depth`, `attention_blocks` and `values` have the same
   eight runs of the plain residual, whose mean loss is 1.974, so these rows are not independent. Twelve more, on
   other seeds, have a mean of 1.964. Against all twenty, static hyper-connections end 0.071 ± 0.011 lower, dynamic ones
-  0.062 ± 0.010, mHC 0.026 ± 0.013 and value embeddings 0.028 ± 0.012. The rows of `hyper_ladder` and `mhc_ladder` have
-  the same runs of the plain residual too.
+  0.062 ± 0.010, mHC 0.026 ± 0.013 and value embeddings 0.028 ± 0.012. The rows of `hyper_ladder`, `mhc_ladder`
+  and `attention_ladder` have the same runs of the plain residual too.
 - **Seeds.** The pages of older experiments lack the losses of each seed. Among them are `rmt_vs_transformer`,
   `zero_shot`, `recurrent_shakespeare` and the pages of LAuReL and of the TokenFormer's growth.
 - **Units.** Numbers without a unit are validation losses, unless the claim says otherwise. They are in nats per token.

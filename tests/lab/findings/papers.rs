@@ -378,6 +378,14 @@ pub const PAPERS: [Paper; 6] = [
                 "mhc_ladder",
                 "primary: At the largest size, mHC has a lower loss",
             ),
+            (
+                "attention_ladder",
+                "primary: At the largest size, attention residuals have a lower loss",
+            ),
+            (
+                "attention_ladder",
+                "primary: At the largest size, attention residuals in blocks have a lower loss",
+            ),
             ("deep_norm", "DeepNorm has a lower loss than post-norm"),
             ("deep_norm", "ReZero has a lower loss than post-norm"),
             (
@@ -418,6 +426,10 @@ pub const PAPERS: [Paper; 6] = [
             (
                 "primary: mHC has a lower loss",
                 "33 % more FLOPs; with as many, the plain residual ends 0.064 ± 0.024 below mHC",
+            ),
+            (
+                "primary: At the largest size, attention residuals have",
+                "3 % more FLOPs; with as many, the gain is 0.008 ± 0.007",
             ),
             (
                 "primary: At the largest size, mHC",
@@ -572,6 +584,9 @@ pub const PAPERS: [Paper; 6] = [
              12 layers cannot be distinguished from the plain residual with 4 layers: 0.007 ± 0.018 below.",
             "With as many FLOPs as mHC, the plain residual ends 0.064 ± 0.024 below mHC. This comparison\n  \
              interpolates the losses of `streams_tokens` and was added after the results.",
+            "In `attention_ladder`, with four sizes of 4 to 7 layers, full attention residuals gain 0.013 ± 0.008 at\n  \
+             the largest size, and 0.008 ± 0.007 over the plain residual with as many FLOPs. Blocks of one layer\n  \
+             gain 0.004 ± 0.015 (undecided). At the two smaller sizes, neither form gains measurably.",
             "In `mhc_ladder`, with four sizes of 4 to 7 layers, mHC gains 0.012 ± 0.014 at the largest size and nothing\n  \
              measurable at the smaller ones. With as many FLOPs, the plain residual has a lower loss at every size.\n  \
              The claims are undecided, also because the rule of mHC's learning rate failed.",
