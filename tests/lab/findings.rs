@@ -323,8 +323,8 @@ const NOTES: &str = "\
   reaches below 1, no gain is decided.
 - **Cost.** Steps take more time than their FLOPs suggest: on an H100, in `Bf16` and around GPT-2 124M, steps with
   hyper-connections, mHC and attention residuals took [2.1 to 3.3 times](performance.md#on-a-gpu) as long as plain ones.
-  The averages of DenseFormer, about 1 %, are not counted. With 1.33 times its tokens, and so the FLOPs of mHC, the plain residual with twelve layers ends
-  0.064 ± 0.024 below mHC.
+  The averages of DenseFormer, about 1 %, are not counted. With 1.33 times its tokens, and so the FLOPs of mHC, the
+  plain residual with twelve layers ends 0.064 ± 0.024 below mHC.
 - **Bias.** The learning rate of a baseline is the one tuned for 1 times its tokens, and the plain residual with twelve
   layers rereads text beyond 1.22 times its tokens. The RMT's transformer always does. Both can make the baseline fall
   too slowly, and so the factors too large.
