@@ -423,7 +423,7 @@ impl<C: ModelConfig> Turn<'_, C> {
             disk::refuse_linked_directory(&place.directory)?;
             config.validate(vocabulary(self.corpus))?;
             let (tokens, device) = (vocabulary(self.corpus), (kind, gpu));
-            // A run of the pool has passed these checks. They end at a stop, after which its results are still read.
+            // A run of the pool has passed these checks. After a stop, its results are still read, but a check would fail.
             if !is_known {
                 check_size(&config, tokens, device, Use::Train)?;
                 check_memory(&config, tokens, device, available_memory())?;

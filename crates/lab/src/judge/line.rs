@@ -230,29 +230,26 @@ pub(super) fn keeps(observations: &[Observation], test: &Keeps) -> Found {
             (verdict, parts.iter().filter_map(p).reduce(f64::max))
         }
     };
-    // The numbers do not show which condition decides.
-    let [slope, end] = match verdict {
-        Verdict::DoesNotHold => ["it shrinks by more", "it is below 0 at the largest size"],
-        _ => ["it may shrink by more", "it may be 0 at the largest size"],
-    };
-    let deciding = parts
-        .iter()
-        .zip([slope, end])
-        .filter(|(part, _)| part.verdict == verdict);
-    let mut why: Vec<String> = match verdict {
-        Verdict::Undecided | Verdict::DoesNotHold => {
-            deciding.map(|(_, why)| format!("; {why}")).collect()
-        }
-        _ => Vec::new(),
-    };
-    if verdict == Verdict::Undecided {
-        let below = sizes.iter().filter(|[_, y]| y.mean <= 0.0);
-        let below: Vec<String> = below.map(|[x, _]| along.show(x.mean)).collect();
-        if !below.is_empty() {
-            why.push(format!("; it is not above 0 at {}", below.join(" and ")));
+    // Names the conditions that fail. It does not name the verdict, which a correction of p can still change.
+    let conditions = [
+        ("of the slope", of.show_signed(-test.within)),
+        ("at the largest size", "0".to_owned()),
+    ];
+    let mut why = String::new();
+    for (part, (place, bound)) in parts.iter().zip(conditions) {
+        match part.verdict {
+            Verdict::Undecided => why += &format!("; the interval {place} includes {bound}"),
+            Verdict::DoesNotHold if !is_exact => {
+                why += &format!("; the interval {place} is below {bound}");
+            }
+            _ => {}
         }
     }
-    let why = why.concat();
+    let below = sizes.iter().filter(|[_, y]| y.mean <= 0.0);
+    let below: Vec<String> = below.map(|[x, _]| along.show(x.mean)).collect();
+    if verdict == Verdict::Undecided && !below.is_empty() {
+        why += &format!("; the mean is not above 0 at {}", below.join(" and "));
+    }
     let because = format!("{because}; {}; tolerance {tolerance}{why}", each.join(", "));
     Ok(Finding {
         p,

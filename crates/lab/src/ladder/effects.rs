@@ -166,7 +166,9 @@ impl Measured<'_> {
     fn gain(&self, name: &str, rung: &Rung) -> Option<Gain> {
         let gains = self.values(name, GAIN);
         let found = Estimate::of(&only_values(&gains))?;
-        let losses = self.values(name, LOSS);
+        let has_gain = |seed: &Option<u64>| gains.iter().any(|(other, _)| other == seed);
+        let mut losses = self.values(name, LOSS);
+        losses.retain(|(seed, _)| has_gain(seed));
         let baseline = losses.iter().filter_map(|(seed, loss)| {
             let gain = gains.iter().find(|(other, _)| other == seed)?;
             Some(loss + gain.1)
@@ -208,8 +210,8 @@ impl Measured<'_> {
         Some(of(name)? / of(baseline)?)
     }
 
-    /// Returns the losses of the baseline by its tokens, and those of a run, for the seeds that all of these runs have;
-    /// `None` if the baseline was not trained on more tokens.
+    /// Returns the losses of the baseline by its tokens, and the losses of a run; `None` if the baseline was not trained
+    /// on more tokens, or lacks a seed there.
     fn fall(&self, losses: &[(Option<u64>, f64)], size: &str) -> Option<(Fall, Losses)> {
         let of_baseline =
             |(_, rung): &&(&str, &Rung)| rung.run == self.ladder.baseline && rung.size == size;
@@ -220,57 +222,44 @@ impl Measured<'_> {
             let tokens = tokens(name)?;
             (rung.tokens == 1.0).then_some(tokens)
         });
-        let baseline: Vec<_> = baseline
-            .map(|(name, rung)| {
-                let factor = tokens(name).zip(least).map(|(own, least)| own / least);
-                (factor.unwrap_or(rung.tokens), self.values(name, LOSS))
-            })
-            .collect();
-        let has_all = |seed: &Option<u64>| {
-            let mut all = baseline.iter().map(|(_, losses)| losses);
-            all.all(|losses| losses.iter().any(|(other, _)| other == seed))
-        };
-        let seeds: Vec<Option<u64>> = losses
-            .iter()
-            .map(|(seed, _)| *seed)
-            .filter(has_all)
-            .collect();
-        let of_seeds = |losses: &[(Option<u64>, f64)]| -> Vec<f64> {
-            let of = |seed| {
-                losses
-                    .iter()
-                    .find(|(other, _)| other == seed)
-                    .map(|(_, loss)| *loss)
+        let points = baseline.map(|(name, rung)| {
+            let factor = tokens(name).zip(least).map(|(own, least)| own / least);
+            let found = self.values(name, LOSS);
+            let of_seed = |(seed, _): &(Option<u64>, f64)| {
+                let found = found.iter().find(|(other, _)| other == seed);
+                found.map(|(_, loss)| *loss)
             };
-            seeds.iter().filter_map(of).collect()
-        };
-        let points = baseline
-            .iter()
-            .map(|(factor, losses)| (*factor, of_seeds(losses)));
-        let fall = Fall::new(points.collect())?;
-        Some((fall, Losses::SameSeeds(of_seeds(losses))))
+            let of_seeds = losses.iter().map(of_seed).collect::<Option<Vec<f64>>>()?;
+            Some((factor.unwrap_or(rung.tokens), of_seeds))
+        });
+        let fall = Fall::new(points.collect::<Option<Vec<_>>>()?)?;
+        Some((fall, Losses::SameSeeds(only_values(losses))))
     }
 
-    /// Returns a doubt if the slope of a gain is significant, but not without one of at least four sizes.
+    /// Returns a doubt if the slope of a gain is significant, but not, or with the other sign, without one of at least
+    /// four sizes. Names the size with the largest effect on the slope.
     fn hanging(&self, sizes: &[&(&str, &Rung)], slope: Estimate) -> Option<String> {
         let is_clear = |slope: &Estimate| slope.mean.abs() > slope.half_width;
         if sizes.len() < 4 || !is_clear(&slope) {
             return None;
         }
-        let of = Observed::of(GAIN);
-        let found = (0..sizes.len()).find_map(|left_out| {
+        let without = (0..sizes.len()).filter_map(|left_out| {
             let others = sizes.iter().enumerate().filter(|(i, _)| *i != left_out);
             let points = others.map(|(_, (name, rung))| (rung.parameters, self.values(name, GAIN)));
             let seeds = of_seeds(&points.collect::<Vec<_>>());
             let lines = seeds.iter().filter_map(|points| Line::through(points));
             let slopes: Vec<f64> = lines.map(|line| line.slope).collect();
-            let without = Estimate::of(&slopes).filter(|without| !is_clear(without))?;
-            Some((&sizes[left_out].1.size, without))
+            Some((&sizes[left_out].1.size, Estimate::of(&slopes)?))
         });
-        found.map(|(size, without)| {
-            let shown = of.show_interval(without.mean, without.half_width);
-            format!("the slope hangs on {size}: without that size, it is {shown}")
-        })
+        let is_same = |found: &Estimate| is_clear(found) && found.mean * slope.mean > 0.0;
+        let change = |found: &Estimate| (found.mean - slope.mean).abs();
+        let (size, found) = without
+            .filter(|(_, found)| !is_same(found))
+            .max_by(|(_, a), (_, b)| change(a).total_cmp(&change(b)))?;
+        let shown = Observed::of(GAIN).show_interval(found.mean, found.half_width);
+        Some(format!(
+            "the slope hangs on {size}: without that size, it is {shown}"
+        ))
     }
 
     /// Returns the trend of the gain of `run`; `None` if no seed has the gain at two sizes.

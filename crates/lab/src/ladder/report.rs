@@ -82,8 +82,9 @@ impl Effects {
                  trained on up to {} times its tokens, each time with a whole schedule and, under a rule, with its learning \
                  rate for 1 times the tokens. Losses in between are interpolated linearly in the logarithm of the tokens. \
                  The gain at equal FLOPs compares the run with {0} on so many more tokens that both have the same training \
-                 FLOPs, and has no value where these lie outside of what was trained. The loss falls faster at first, so the \
-                 factor and the gain at equal FLOPs are too large rather than too small.",
+                 FLOPs, and has no value where these lie outside of what was trained. Neither has a value if {0} lacks a \
+                 seed of the run on more tokens. The loss falls faster at first, so the factor and the gain at equal FLOPs \
+                 are too large rather than too small.",
                 self.baseline, self.most_tokens
             );
         }
@@ -117,13 +118,22 @@ impl Effects {
                 doubts.into(),
             ]
         };
+        let has_bend = |trend: &super::effects::Trend| {
+            trend.doubts.is_empty() && trend.detectable_bend.is_some()
+        };
+        let bend = match self.trends.iter().any(has_bend) {
+            true => {
+                " A bend is a change of the slope. A bend that would have shown is the smallest that these seeds show in \
+                 80 % of cases."
+            }
+            false => "",
+        };
         Table {
             heading: "Gains beyond the largest size".into(),
             note: format!(
                 "For each seed, a straight line is fitted to the gain over the logarithm of the size. The slope is in nats \
                  for each doubling of the size. Both ± are 95 % confidence intervals over the seeds. The interval of the \
-                 gain at a size of {at} holds only if the line stays straight, which no run here tests. A bend is a \
-                 change of the slope; the bend in the table is the smallest that these seeds would show in 80 % of cases."
+                 gain at a size of {at} holds only if the line stays straight, which no run here tests.{bend}"
             ),
             columns: vec![
                 Column::text("run"),

@@ -392,6 +392,16 @@ fn gains_are_paired_by_seed_and_size_and_worth_tokens() {
         equal.abs() < 1e-12 && (half_width - large.half_width).abs() < 1e-12,
         "{equal} ± {half_width}"
     );
+    // A seed is lacking on more tokens.
+    let mut lacking = observations.clone();
+    lacking.retain(|it| it.run != "plain, large, 2 × the tokens" || it.seed != Some(2));
+    let lacking = Effects::of(ladder, &planned, &lacking, None, (3, Some(1.0)));
+    let [whole, part] = [&lacking.gains[1], &lacking.gains[2]];
+    assert!(whole.worth.is_some() && whole.at_equal_flops.is_some());
+    assert_eq!(
+        (part.seeds, part.worth, part.at_equal_flops),
+        (3, None, None)
+    );
     let text = effects.tables()[0].to_text();
     assert!(
         text.contains("+0.0500 ± 0.0025") && text.contains("1.41 (1.39 to 1.44)"),
@@ -449,11 +459,13 @@ fn a_slope_that_hangs_on_one_size_is_doubted() {
     let fourth = r#""train.steps=40"]),
       (name: "huge", set: ["model.width=64", "train.steps=80"]),"#;
     let four = LADDER.replacen(r#""train.steps=40"]),"#, fourth, 1);
-    let doubts = |gain: &dyn Fn(&str, f64) -> f64| {
+    let doubts = |gain: &dyn Fn(&str, f64, u64) -> f64| {
         let loss = |rung: &Rung, seed: u64| match &*rung.run {
             "plain" => baseline(rung, seed),
             _ => {
-                baseline(rung, seed) - gain(&rung.size, rung.parameters.log2()) - 1e-4 * seed as f64
+                baseline(rung, seed)
+                    - gain(&rung.size, rung.parameters.log2(), seed)
+                    - 1e-4 * seed as f64
             }
         };
         // The deviations of the seeds differ from size to size.
@@ -467,12 +479,32 @@ fn a_slope_that_hangs_on_one_size_is_doubted() {
         effects.trends[0].doubts.join("; ")
     };
     // Only the smallest size gains less.
-    let step = doubts(&|size, _| if size == "small" { 0.0 } else { 0.05 });
+    let step = doubts(&|size, _, _| if size == "small" { 0.0 } else { 0.05 });
     assert!(
         step.contains("the slope hangs on small: without that size, it is "),
         "{step}"
     );
-    let straight = doubts(&|_, x| 0.01 * x);
+    // The largest size carries the slope. The seeds differ at the second size, so without the smallest size, the slope
+    // is larger, but its interval includes 0.
+    let carried = doubts(&|size, _, seed| match size {
+        "middle" => 0.03 * (seed as f64 - 2.0),
+        "huge" => 0.05,
+        _ => 0.0,
+    });
+    assert!(carried.contains("the slope hangs on huge: "), "{carried}");
+    // Without the smallest size, the gain falls.
+    let turned = doubts(&|size, x, _| {
+        if size == "small" {
+            -0.3
+        } else {
+            0.2 - 0.01 * x
+        }
+    });
+    assert!(
+        turned.contains("the slope hangs on small: without that size, it is -0.0"),
+        "{turned}"
+    );
+    let straight = doubts(&|_, x, _| 0.01 * x);
     assert!(!straight.contains("hangs"), "{straight}");
 }
 
