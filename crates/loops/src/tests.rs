@@ -248,14 +248,11 @@ fn a_truncated_gradient_is_the_gradient_of_the_last_loops() {
         assert_eq!(y, same);
         are_close(&again, &truncated);
     }
-    // The earlier loops do have a gradient without truncation.
-    let sum = |gradients: &[Option<TensorData>]| -> f64 {
-        let all = gradients.iter().flatten();
-        all.flat_map(|data| data.iter::<f64>().collect::<Vec<_>>())
-            .map(f64::abs)
-            .sum()
-    };
-    assert!((sum(&all) / sum(&truncated) - 1.0).abs() > 1e-2);
+    // The earlier loops do have a gradient without truncation: it changes the sum over the loops.
+    let pairs = || all.iter().flatten().zip(truncated.iter().flatten());
+    let values = pairs().flat_map(|(a, b)| a.iter::<f64>().zip(b.iter::<f64>()));
+    let changes = values.map(|(a, b)| (a - b).abs() / b.abs().max(1e-3));
+    assert!(changes.fold(0.0, f64::max) > 0.1);
     assert!(truncated.iter().all(Option::is_some));
 }
 
