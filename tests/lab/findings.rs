@@ -47,8 +47,8 @@ const MAIN: &str = "\
 - **Shared runs.** The rows of `hyper_depth`, `hyper_root_n`, `mhc_depth`, `attention_blocks` and `values` have the same
   eight runs of the plain residual, whose mean loss is 1.974, so these rows are not independent. Twelve more, on
   other seeds, have a mean of 1.964. Against all twenty, static hyper-connections end 0.071 ± 0.011 lower, dynamic ones
-  0.062 ± 0.010, mHC 0.026 ± 0.013 and value embeddings 0.028 ± 0.012. The rows of `hyper_ladder`, `mhc_ladder`
-  and `attention_ladder` have the same runs of the plain residual too.
+  0.062 ± 0.010, mHC 0.026 ± 0.013 and value embeddings 0.028 ± 0.012. The rows of `hyper_ladder`, `mhc_ladder`,
+  `attention_ladder` and `dense_ladder` have the same runs of the plain residual too.
 - **Seeds.** The pages of older experiments lack the losses of each seed. Among them are `rmt_vs_transformer`,
   `zero_shot`, `recurrent_shakespeare` and the pages of LAuReL and of the TokenFormer's growth.
 - **Units.** Numbers without a unit are validation losses, unless the claim says otherwise. They are in nats per token.
@@ -283,9 +283,9 @@ A gain is the factor on a baseline's tokens at which the baseline has the loss o
 ![Gains as multiples of the baseline's tokens](findings-tokens.svg)
 
 The numbers beside the names are the parameters of the baseline, without embeddings. An arrow means that the interval
-goes on beyond the factors that were trained. *At equal FLOPs* is the gain divided by the FLOPs of the design for the
-same tokens, relative to the baseline's: below 1, the baseline with as many FLOPs has a lower loss. It is computed from
-rounded figures, so its last digit can be off by one.
+goes on beyond the factors that were trained. The *factor at equal FLOPs* is the gain divided by the FLOPs of the design
+for the same tokens, relative to the baseline's: below 1, the baseline with as many FLOPs has a lower loss. It is
+computed from rounded figures, so its last digit can be off by one.
 
 ";
 
@@ -312,13 +312,13 @@ const NOTES: &str = "\
   residual of each size, on the seeds of the designs and on 1 and 1.5 times the tokens of this size. At the largest
   size, this is 1.6 and 2.4 passes over the text.
 - **Against the paper.** *Smaller* and *larger* mean that the interval lies on one side of the paper's factor. *As
-  reported* means that it contains this factor and not 1, *undecided* that it contains both. Without an entry, the
-  paper gives no factor. The factors of the papers are measured in other ways: as tokens to a training loss, as
-  compute, or as a point on the curve of one run. They are also for other models, data and budgets, so an entry is no
-  test of a paper. With training losses, as in the paper's Table 3, the RMT's gain is 1.14 instead of 1.11. The RMT's
-  gain at equal FLOPs has no lower end, because its transformer was not trained on fewer tokens. In `rmt_scaling`, at
-  equal FLOPs and smaller sizes, one of three RMTs ends above the transformers, and the others cannot be distinguished
-  from them.
+  reported* means that it contains this factor and not 1, *undecided* that it contains both. Without an entry, the paper
+  gives no factor, or another row of the design has the factor. The factors of the papers are measured in other ways: as
+  tokens to a training loss, as compute, or as a point on the curve of one run. They are also for other models, data and
+  budgets, so an entry is no test of a paper. With training losses, as in the paper's Table 3, the RMT's gain is 1.14
+  instead of 1.11. The RMT's factor at equal FLOPs has no lower end, because its transformer was not trained on fewer
+  tokens. In `rmt_scaling`, at equal FLOPs and smaller sizes, one of three RMTs ends above the transformers, and the
+  others cannot be distinguished from them.
 - **Intervals** are 95 % intervals of each row alone. They are not corrected for the number of rows. If an interval
   reaches below 1, no gain is decided.
 - **Cost.** Steps take more time than their FLOPs suggest: on an H100, in `Bf16` and around GPT-2 124M, steps with

@@ -143,6 +143,39 @@ fn published_runs_are_not_trained_again_and_give_the_same_report() {
 /// Another machine can therefore continue if this one is lost.
 #[cfg(unix)]
 #[test]
+fn publishing_with_other_settings_loses_no_results() {
+    let scratch = published();
+    let read = |name: &str| fs::read_to_string(scratch.path(name)).unwrap();
+    let pages = ["pages/published.md", "pages/published.json"];
+    let first = pages.map(read);
+    let other = ["--publish", "pages", "--set", "train.weight_decay=0.3"];
+    let says = "was made with other `--set` or `--task` options; move it";
+    fails(&mut experiment(&scratch, &other), 2, &[says]);
+    assert_eq!(pages.map(read), first);
+
+    // Without the page, the results file keeps the earlier runs.
+    fs::remove_file(scratch.path(pages[0])).unwrap();
+    ok(&mut experiment(&scratch, &other));
+    let line = |line: &str| line.trim_end_matches(',').to_owned();
+    let [first, both] = [first[1].clone(), read(pages[1])];
+    let both: Vec<String> = both.lines().map(line).collect();
+    assert_eq!(both.len(), 2 * first.lines().count() - 4);
+    assert!(first.lines().map(line).all(|line| both.contains(&line)));
+    delete_pool(&scratch);
+    let shown = ok(&mut experiment(&scratch, &["--results", "pages"]));
+    assert!(!shown.contains("trained in"), "{shown}");
+    assert!(
+        shown.contains("18 runs of 36 in pages/published.json not used"),
+        "{shown}"
+    );
+    fails(
+        &mut experiment(&scratch, &["--publish", "pages"]),
+        2,
+        &[says],
+    );
+}
+
+#[test]
 fn a_stopped_command_keeps_its_finished_runs_beside_the_page() {
     let scratch = Scratch::new();
     scratch.file("published.ron", EXPERIMENT);
@@ -545,7 +578,7 @@ fn results_that_do_not_fit_the_config_of_their_run_are_missing() {
             "{says}: {shown}"
         );
         assert!(
-            shown.contains("restore the file, or leave `--results` out"),
+            shown.contains("restore the file, or choose another directory"),
             "{shown}"
         );
     }

@@ -121,7 +121,7 @@ fn the_experiments_on_the_page_are_valid_at_every_scale() {
     let blocks: Vec<&str> = blocks
         .filter(|block| ExperimentFile::is_experiment(block))
         .collect();
-    assert_eq!(blocks.len(), 2);
+    assert_eq!(blocks.len(), 3);
     for block in blocks {
         let file = ExperimentFile::new(block, page).unwrap();
         let scales = file.scales().iter().map(|scale| Some(*scale));

@@ -439,6 +439,10 @@ fn reports_and_pages_replace_nothing_else() {
             "Means over 8 seeds ± …\n\nexperiment laurel_rank, scale smoke\n",
             "has 8 seeds, more than this command trains",
         ),
+        (
+            "zoo experiment laurel_rank --set train.steps=3\n\nexperiment laurel_rank, scale smoke\n",
+            "was made with other `--set` or `--task` options; move it",
+        ),
     ] {
         fs::write(&own, page).unwrap();
         let refused = run_example("laurel_rank", &["--runs", runs, "--publish", pages]);

@@ -23,8 +23,8 @@ use residual_zoo_lab::{
 use crate::sweep::{explain_spread, note, refuse_swept, show};
 use crate::try_models::try_models;
 use crate::{
-    BackendArgs, DataArgs, DisplayArgs, JobsArgs, example, fitted, parsed, print, quoted_path,
-    report, stop_on_signal, verdict, wrapped, write,
+    BackendArgs, DataArgs, DisplayArgs, JobsArgs, example, fitted, parsed, print, quoted,
+    quoted_path, report, stop_on_signal, verdict, wrapped, write,
 };
 use listing::{check_configs, list_runs};
 
@@ -106,7 +106,7 @@ struct Program {
 /// Options of an experiment.
 #[derive(Args, Debug)]
 pub struct ExperimentArgs {
-    /// The scale, if the experiment has several. The zoo's experiments have smoke (seconds), cpu (from minutes to two
+    /// The scale, if the experiment has several. The zoo's experiments have smoke (seconds), cpu (from minutes to four
     /// hours on two cores with `--jobs 2`, several seeds) and paper (as published, for GPUs); ladders also have gpu
     /// [default: smoke if the experiment has it, otherwise the first one]
     #[arg(long, value_name = "SCALE")]
@@ -135,8 +135,8 @@ pub struct ExperimentArgs {
     /// with an estimate
     #[arg(long = "try", conflicts_with_all = ["force", "publish"])]
     only_try: bool,
-    /// Also write the tables and charts to this directory, as NAME.md and NAME-1.svg, …, and the results of every run,
-    /// as NAME.json. A stopped command adds its finished runs to NAME.json and writes nothing else there
+    /// Also write the tables and charts to this directory, as NAME.md and NAME-1.svg, …, and add the results of every
+    /// run to NAME.json. A stopped command writes nothing but NAME.json
     #[arg(long, value_name = "DIR")]
     publish: Option<PathBuf>,
     /// Skip runs whose results --publish has written to this directory, perhaps on another machine or for another
@@ -366,33 +366,56 @@ impl ExperimentArgs {
                 publish.display()
             ));
         }
-        FinishedFile::check_place(&finished(publish, source), &source.name)?;
+        FinishedFile::check_place(&finished(publish, source), &source.name, scale)?;
         let page = page(publish, source);
-        let own = [",", "\n"].map(|end| format!("\nexperiment {}{end}", source.name));
-        let what = match read_utf8(&page) {
+        let text = match read_utf8(&page) {
             Err(DataError::NotFound { .. }) => return Ok(()),
-            Ok(text) if own.iter().any(|own| text.contains(own)) => {
-                let after = |start: &str| text.split(start).nth(1)?.split_whitespace().next();
-                let of_scale = after(&format!("{} scale ", own[0]));
-                let of_seeds: Option<usize> =
-                    after("Means over ").and_then(|count| count.parse().ok());
-                match (of_scale, of_seeds) {
-                    (Some(other), _) if other != scale => format!("has the scale `{other}`"),
-                    (_, Some(more)) if more > seeds => {
-                        format!(
-                            "has {}, more than this command trains",
-                            counted(more, "seed")
-                        )
-                    }
-                    _ => return Ok(()),
-                }
-            }
-            _ => "is not a page of this experiment".into(),
+            found => found.unwrap_or_default(),
         };
-        wrong(format!(
-            "would replace `{}`, which {what}; move it, or publish to another directory",
-            page.display()
-        ))
+        match self.differs(&text, source, (scale, seeds)) {
+            None => Ok(()),
+            Some(what) => wrong(format!(
+                "would replace `{}`, which {what}; move it, or publish to another directory",
+                page.display()
+            )),
+        }
+    }
+
+    /// Says why a page with this text must not be replaced; `None` if it may be.
+    fn differs(
+        &self,
+        text: &str,
+        source: &Source,
+        (scale, seeds): (&str, usize),
+    ) -> Option<String> {
+        let name = format!("experiment {}", source.name);
+        let lines: Vec<&str> = text.lines().collect();
+        let is_name = |line: &&str| line.split(',').next() == Some(&name);
+        let Some(at) = lines.iter().position(is_name) else {
+            return Some("is not a page of this experiment".into());
+        };
+        // The line before the name is the command.
+        let command = lines[..at].iter().rfind(|line| !line.is_empty());
+        let command = command.copied().unwrap_or_default();
+        let options = [("--set", &self.set), ("--task", &self.task)];
+        let has_same = options.into_iter().all(|(option, values)| {
+            let given = |value: &String| format!(" {option} {}", quoted(value));
+            command.matches(&format!(" {option} ")).count() == values.len()
+                && values.iter().all(|value| command.contains(&given(value)))
+        });
+        let of_scale = lines[at].split(", scale ").nth(1);
+        let means = text.split("Means over ").nth(1);
+        let of_seeds: Option<usize> =
+            means.and_then(|means| means.split_whitespace().next()?.parse().ok());
+        match (of_scale, of_seeds) {
+            (Some(other), _) if other != scale => Some(format!("has the scale `{other}`")),
+            (_, Some(more)) if more > seeds => {
+                let more = counted(more, "seed");
+                Some(format!("has {more}, more than this command trains"))
+            }
+            _ if !has_same => Some("was made with other `--set` or `--task` options".into()),
+            _ => None,
+        }
     }
 
     /// Returns the name of the report's directory.
@@ -418,7 +441,7 @@ impl ExperimentArgs {
         let publish = self.publish.as_ref().filter(|_| !stopped);
         if let Some(publish) = publish {
             results.write_markdown(publish, &source.name)?;
-            results.write_finished(&finished(publish, source))?;
+            results.add_finished(&finished(publish, source))?;
         }
         for line in results.from_file() {
             print(&wrapped(line, "  "))?;
@@ -452,7 +475,9 @@ impl ExperimentArgs {
                 ))?;
             }
         }
-        if let Some((best, place)) = best(results.observations()) {
+        // On a ladder, the lowest loss is always that of the largest model on the most tokens.
+        let best = best(results.observations()).filter(|_| ladder.is_empty());
+        if let Some((best, place)) = best {
             let seed = best.seed.unwrap_or_default();
             let best = format!("\nbest run: {}, seed {seed}", best.run);
             print(&wrapped(&best, "  "))?;

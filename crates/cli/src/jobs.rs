@@ -85,7 +85,14 @@ impl JobsArgs {
         }
         let asked = self.jobs as usize;
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let jobs = asked.min(cores).min(fitting(runs, options)?);
+        let fitting = fitting(runs, options);
+        if options.stop.should_stop() {
+            // The runs that are already trained are still reported and published, and none is deleted.
+            options.force = false;
+            options.were_opened = options.directory.is_dir();
+            return Ok(());
+        }
+        let jobs = asked.min(cores).min(fitting?);
         if jobs == 1 && cores == 1 {
             return print("this machine has one core, so it trains one run at a time");
         }

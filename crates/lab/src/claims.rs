@@ -424,6 +424,7 @@ pub struct Judgement {
     /// with its confidence interval, a bound, or a tolerance. `None` if no single value is tested.
     pub margin: Option<String>,
     /// The p-value of a difference over several seeds, under the hypothesis of no difference; `None` for other tests.
+    /// It is 1 if a run of the claim is missing.
     pub p: Option<f64>,
 }
 

@@ -76,6 +76,9 @@ pub(crate) fn train_runs<C: ModelConfig>(
     outcome
 }
 
+/// The time in which a process that has just unlocked a run writes the run's measurements.
+const FINISHING: Duration = Duration::from_millis(300);
+
 /// Prints a line about runs. In a terminal, the line is wrapped between words.
 fn say(line: &str) {
     print(&wrapped(line, "  "));
@@ -102,6 +105,8 @@ fn wait<C: ModelConfig>(busy: &[Turn<C>], options: &Options) {
     while busy.iter().all(is_busy) && !options.stop.should_stop() {
         thread::sleep(Duration::from_millis(200));
     }
+    // The process that trained the run may be about to write that the run diverged.
+    thread::sleep(FINISHING);
 }
 
 /// The reason why a run is not observed yet.
@@ -339,7 +344,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         let flops = cost.training_flops() as f64;
         if let Some(problem) = finished.misfit(config, flops, self.id().1, steps) {
             let path = path.display();
-            let why = format!("{path} {problem}; restore the file, or leave `--results` out");
+            let why = format!("{path} {problem}; restore the file, or choose another directory");
             return Err(why.into());
         }
         let summary = finished.summary(cost);
@@ -557,7 +562,7 @@ fn measure(directory: &Path, memory: PeakMemory, is_new: bool) -> Result<Measure
     let mut kept = measured(directory);
     if !is_new && kept.is_none() {
         // The process that trained the run may be about to write the file.
-        thread::sleep(Duration::from_millis(300));
+        thread::sleep(FINISHING);
         kept = measured(directory);
     }
     if let Some(kept) = kept {

@@ -81,12 +81,24 @@ impl Domain {
             return self.decades(target);
         }
         let (lo, hi) = (self.scale.value(self.lo), self.scale.value(self.hi));
-        let major = even(lo, hi, target);
+        let (major, minor) = self.apart(even(lo, hi, target), 0.7 / target.max(1) as f64);
         Ticks {
             labels: tick_labels(&major),
             major,
-            minor: Vec::new(),
+            minor,
         }
+    }
+
+    /// Splits ticks into those with a label and the others, so that labels are at least `gap` apart. On a logarithmic
+    /// axis, evenly spaced values come closer to each other from left to right.
+    fn apart(&self, ticks: Vec<f64>, gap: f64) -> (Vec<f64>, Vec<f64>) {
+        let mut last = f64::NEG_INFINITY;
+        ticks.into_iter().partition(|tick| {
+            let at = self.unit(*tick);
+            let is_apart = at - last >= gap;
+            last = if is_apart { at } else { last };
+            is_apart
+        })
     }
 
     fn decades(&self, target: usize) -> Ticks {

@@ -142,6 +142,15 @@ fn log_ticks_are_decades_or_1_2_5() {
     assert_eq!(log(0.01, 10.0), ["0.01", "0.1", "1", "10"]);
     assert_eq!(log(2.4, 4.1), ["2.5", "3.0", "3.5", "4.0"]);
     assert_eq!(log(3.0, 45.0), ["5", "10", "20"]);
+    // Labels that are evenly spaced in value would overlap at the right end.
+    let narrow = Domain::new(Scale::Log, 0.003f64.log10(), 0.024f64.log10()).ticks(8);
+    assert_eq!(
+        narrow.labels,
+        [
+            "0.004", "0.006", "0.008", "0.010", "0.012", "0.016", "0.020", "0.024"
+        ]
+    );
+    assert_eq!(narrow.minor, [0.014, 0.018, 0.022]);
     assert_eq!(log(1e12, 1e20), ["10¹²", "10¹⁴", "10¹⁶", "10¹⁸", "10²⁰"]);
 }
 

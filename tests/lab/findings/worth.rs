@@ -157,9 +157,9 @@ fn cost(paper: &Paper, name: &str, run: &str) -> Cost {
     config.model.cost(config.vocabulary(CHARACTERS))
 }
 
-/// Formats a table of the gains. A gain at equal FLOPs is the gain divided by the design's FLOPs.
+/// Formats a table of the gains. A factor at equal FLOPs is the gain divided by the design's FLOPs.
 pub fn table(gains: &[Gain]) -> String {
-    let mut text = "| design | baseline's parameters | here, × the tokens | × the FLOPs | here, at equal FLOPs | paper | \
+    let mut text = "| design | baseline's parameters | gain here, × the tokens | × the FLOPs | factor at equal FLOPs | paper | \
                     against the paper | experiment |\n|---|---:|---|---|---|---|---|---|\n"
         .to_owned();
     for gain in gains {

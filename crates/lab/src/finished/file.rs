@@ -455,7 +455,7 @@ fn wrong(path: &Path, problem: String) -> Error {
 
 /// Returns the error that the file at `path` is damaged in this way.
 fn damaged(path: &Path, problem: &dyn Display) -> Error {
-    let remedy = "restore the file, or leave `--results` out";
+    let remedy = "restore the file, or choose another directory";
     wrong(path, format!("{problem}; {remedy}"))
 }
 
@@ -535,7 +535,7 @@ impl FinishedFile {
     pub fn read(path: &Path, name: &str, scale: &str) -> Result<Self, Error> {
         let text = read_text(path)?;
         let head = read_head(path, &text)?;
-        let elsewhere = "choose another directory, or leave `--results` out";
+        let elsewhere = "choose another directory";
         if head.experiment != name {
             let other = head.experiment;
             let problem =
@@ -599,12 +599,14 @@ impl FinishedFile {
         Ok(others)
     }
 
-    /// Checks that results of the experiment `name` may be written to `path`: to a new file, or over earlier results.
+    /// Checks that results of the experiment `name` at a scale may be added to `path`: to a new file, or to earlier
+    /// results of this scale.
     ///
     /// # Errors
     ///
-    /// Returns an error if the path leads to anything else, such as another file or a dangling link.
-    pub fn check_place(path: &Path, name: &str) -> Result<(), Error> {
+    /// Returns an error if the path leads to anything else, such as another file or a dangling link, or if the earlier
+    /// results are damaged.
+    pub fn check_place(path: &Path, name: &str, scale: &str) -> Result<(), Error> {
         let unreadable = |error| wrong(path, format!("cannot be replaced: {error}"));
         let head = match read_utf8(path) {
             Err(DataError::NotFound { .. }) => return Ok(()),
@@ -616,7 +618,7 @@ impl FinishedFile {
                 .and_then(|text| serde_json::from_str::<Head>(&text).ok()),
         };
         match head.is_some_and(|head| head.experiment == name) {
-            true => Ok(()),
+            true => Self::read(path, name, scale).map(drop),
             false => {
                 let problem = "holds no results of this experiment, so `--publish` does not replace it; move it, or \
                                publish to another directory";

@@ -117,17 +117,22 @@ impl Claim {
                 _ => None,
             }
         });
-        let found = match incomplete {
-            Some(missing) => Err(missing),
-            None => self.test.judge(observations),
-        };
         let untested = |missing| Finding::new(Verdict::NotTested, missing);
+        let found = match incomplete {
+            // The claim still counts in its family, as one that chance explains. Otherwise a run that diverged would
+            // make the other claims easier to decide.
+            Some(missing) => Finding {
+                p: self.test.has_p().then_some(1.0),
+                ..untested(missing)
+            },
+            None => self.test.judge(observations).unwrap_or_else(untested),
+        };
         let Finding {
             verdict,
             because,
             margin,
             p,
-        } = found.unwrap_or_else(untested);
+        } = found;
         Judgement {
             claim: self.clone(),
             verdict,
@@ -160,6 +165,20 @@ impl Test {
         let is_measured = |quantity: &str| describe(quantity).is_some() && !is_cost(quantity);
         let is_about_costs = quantities.first().is_some_and(|quantity| is_cost(quantity));
         is_about_costs && !quantities.into_iter().any(is_measured)
+    }
+
+    /// Whether the test gives a p-value.
+    fn has_p(&self) -> bool {
+        let is_difference = matches!(
+            self,
+            Self::Lower(_)
+                | Self::Higher(_)
+                | Self::Falls(_)
+                | Self::Keeps(_)
+                | Self::Below(_)
+                | Self::Transfers(_)
+        );
+        is_difference && !self.is_counted()
     }
 
     fn judge(&self, all: &[Observation]) -> Found {
@@ -246,13 +265,14 @@ fn values(observations: &[Observation], quantity: &str, run: &str) -> Result<Vec
     }
 }
 
-/// Says that a quantity was not measured in a run with these `seeds`, and what to do if the quantity is a time.
+/// Says that a quantity was not measured in a run with these `seeds`, and why, or what to do.
 fn not_measured(run: &str, quantity: &str, seeds: &str) -> String {
-    let remedy = match TIMES.contains(&quantity) {
-        true => {
+    let remedy = match quantity {
+        _ if TIMES.contains(&quantity) => {
             "; runs that are trained beside others (`--jobs`) have no times: repeat with `--force`, without `--jobs`"
         }
-        false => "",
+        GAIN => ", because the baseline of this size and seed is missing",
+        _ => "",
     };
     format!(
         "{} of {run} was not measured{seeds}{remedy}",

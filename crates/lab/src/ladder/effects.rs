@@ -236,30 +236,41 @@ impl Measured<'_> {
         Some((fall, Losses::SameSeeds(only_values(losses))))
     }
 
-    /// Returns a doubt if the slope of a gain is significant, but not, or with the other sign, without one of at least
-    /// four sizes. Names the size with the largest effect on the slope.
-    fn hanging(&self, sizes: &[&(&str, &Rung)], slope: Estimate) -> Option<String> {
-        let is_clear = |slope: &Estimate| slope.mean.abs() > slope.half_width;
-        if sizes.len() < 4 || !is_clear(&slope) {
-            return None;
+    /// Returns a doubt about the slope of a gain, and one about the gain at the size `at`, if the value is significant,
+    /// but not, or with the other sign, without one of at least four sizes. Names the size with the largest effect.
+    fn hanging(&self, sizes: &[&(&str, &Rung)], at: f64) -> Vec<String> {
+        if sizes.len() < 4 {
+            return Vec::new();
         }
-        let without = (0..sizes.len()).filter_map(|left_out| {
-            let others = sizes.iter().enumerate().filter(|(i, _)| *i != left_out);
-            let points = others.map(|(_, (name, rung))| (rung.parameters, self.values(name, GAIN)));
-            let seeds = of_seeds(&points.collect::<Vec<_>>());
-            let lines = seeds.iter().filter_map(|points| Line::through(points));
-            let slopes: Vec<f64> = lines.map(|line| line.slope).collect();
-            Some((&sizes[left_out].1.size, Estimate::of(&slopes)?))
+        let slope = |line: &Line| line.slope;
+        let end = |line: &Line| line.intercept + line.slope * at.log2();
+        let values: [(&str, &dyn Fn(&Line) -> f64); 2] =
+            [("slope", &slope), ("extrapolated gain", &end)];
+        let doubts = values.into_iter().filter_map(|(name, value)| {
+            let without = |left_out: Option<usize>| {
+                let kept = sizes.iter().enumerate();
+                let kept = kept.filter(|(i, _)| Some(*i) != left_out);
+                let points =
+                    kept.map(|(_, (name, rung))| (rung.parameters, self.values(name, GAIN)));
+                let seeds = of_seeds(&points.collect::<Vec<_>>());
+                let lines = seeds.iter().filter_map(|points| Line::through(points));
+                Estimate::of(&lines.map(|line| value(&line)).collect::<Vec<_>>())
+            };
+            let is_clear = |found: &Estimate| found.mean.abs() > found.half_width;
+            let all = without(None).filter(is_clear)?;
+            let is_same = |found: &Estimate| is_clear(found) && found.mean * all.mean > 0.0;
+            let change = |found: &Estimate| (found.mean - all.mean).abs();
+            let others = sizes.iter().enumerate();
+            let others = others.filter_map(|(i, (_, rung))| Some((&rung.size, without(Some(i))?)));
+            let (size, found) = others
+                .filter(|(_, found)| !is_same(found))
+                .max_by(|(_, a), (_, b)| change(a).total_cmp(&change(b)))?;
+            let shown = Observed::of(GAIN).show_interval(found.mean, found.half_width);
+            Some(format!(
+                "the {name} hangs on {size}: without that size, it is {shown}"
+            ))
         });
-        let is_same = |found: &Estimate| is_clear(found) && found.mean * slope.mean > 0.0;
-        let change = |found: &Estimate| (found.mean - slope.mean).abs();
-        let (size, found) = without
-            .filter(|(_, found)| !is_same(found))
-            .max_by(|(_, a), (_, b)| change(a).total_cmp(&change(b)))?;
-        let shown = Observed::of(GAIN).show_interval(found.mean, found.half_width);
-        Some(format!(
-            "the slope hangs on {size}: without that size, it is {shown}"
-        ))
+        doubts.collect()
     }
 
     /// Returns the trend of the gain of `run`; `None` if no seed has the gain at two sizes.
@@ -314,7 +325,7 @@ impl Measured<'_> {
                 "the line bends: its slope changes by {mean} ± {half_width} nats with each doubling"
             ));
         }
-        doubts.extend(self.hanging(&own, slope));
+        doubts.extend(self.hanging(&own, at));
         Some(Trend {
             run: run.to_owned(),
             slope: slope.mean,

@@ -147,21 +147,9 @@ impl Results {
         Ok(())
     }
 
-    /// Writes the finished runs to `path`, so that other machines need not train them again. Writes nothing if no run
-    /// is finished.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the file cannot be written.
-    pub fn write_finished(&self, path: &Path) -> Result<(), RunError> {
-        if self.finished.is_empty() {
-            return Ok(());
-        }
-        self.write_runs(&self.finished, path)
-    }
-
-    /// Adds the finished runs to the results file at `path`, and creates its directory if needed. Returns false if no
-    /// run is finished.
+    /// Adds the finished runs to the results file at `path`, so that other machines need not train them again. Replaces
+    /// earlier results of the same runs and keeps all other runs of the file. Creates the directory if needed. Returns
+    /// false if no run is finished.
     ///
     /// # Errors
     ///
@@ -174,11 +162,11 @@ impl Results {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
         }
-        let mut all = self.finished.clone();
-        if path.exists() {
-            let earlier = FinishedFile::read(path, &self.origin.name, &self.origin.scale)?;
-            all.extend(earlier.into_runs());
-        }
+        let mut all = match path.exists() {
+            true => FinishedFile::read(path, &self.origin.name, &self.origin.scale)?.into_runs(),
+            false => FinishedRuns::default(),
+        };
+        all.extend(self.finished.clone());
         self.write_runs(&all, path)?;
         Ok(true)
     }

@@ -455,7 +455,7 @@ fn a_trend_is_a_line_for_each_seed_and_says_when_not_to_trust_it() {
 }
 
 #[test]
-fn a_slope_that_hangs_on_one_size_is_doubted() {
+fn a_trend_that_hangs_on_one_size_is_doubted() {
     let fourth = r#""train.steps=40"]),
       (name: "huge", set: ["model.width=64", "train.steps=80"]),"#;
     let four = LADDER.replacen(r#""train.steps=40"]),"#, fourth, 1);
@@ -491,7 +491,10 @@ fn a_slope_that_hangs_on_one_size_is_doubted() {
         "huge" => 0.05,
         _ => 0.0,
     });
-    assert!(carried.contains("the slope hangs on huge: "), "{carried}");
+    for what in ["slope", "extrapolated gain"] {
+        let says = format!("the {what} hangs on huge: ");
+        assert!(carried.contains(&says), "{carried}");
+    }
     // Without the smallest size, the gain falls.
     let turned = doubts(&|size, x, _| {
         if size == "small" {
@@ -607,7 +610,10 @@ fn a_gain_needs_every_seed_of_the_baseline() {
     lost.unwrap().quantities.remove("gain");
     let (verdict, because) = judge(&observations);
     assert_eq!(verdict, Verdict::NotTested);
-    assert_eq!(because, "gain of deep, middle was not measured with seed 2");
+    assert_eq!(
+        because,
+        "gain of deep, middle was not measured with seed 2, because the baseline of this size and seed is missing"
+    );
 }
 
 #[test]

@@ -39,6 +39,20 @@ fn verdicts_are_corrected_for_the_number_of_claims() {
     Judgement::correct(&mut untested);
     assert_eq!(untested[0].because, alone[0].because);
     assert_eq!(untested[1].verdict, Verdict::NotTested);
+    // A claim with a missing run does, because the run may have diverged.
+    let planned = |name| Planned {
+        name,
+        line: "",
+        seeds: 3,
+    };
+    let planned = ["base", "far", "gone"].map(planned);
+    let of = |run| claim(lower(run, "base")).judge(&found, &planned);
+    let mut both = vec![of("far"), of("gone")];
+    Judgement::correct(&mut both);
+    assert_eq!(both[0].verdict, Verdict::Holds);
+    assert!(both[0].because.ends_with("; p = 0.013, corrected 0.026"));
+    assert_eq!(both[1].verdict, Verdict::NotTested);
+    assert_eq!(both[1].because, "gone is missing");
 }
 
 #[test]
