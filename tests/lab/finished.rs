@@ -520,9 +520,15 @@ fn a_file_that_is_no_file_of_these_runs_is_an_error() {
     refused(&["cannot be read"]);
     fs::remove_file(&file).unwrap();
     refused(&["does not exist; publish the results first"]);
-    // A file with other content is not replaced.
-    fs::write(&file, "{}").unwrap();
+    // A file with other content, or with damaged results, is not replaced.
     let publish = ["--publish", "pages"];
+    fs::write(&file, &good[..good.len() / 2]).unwrap();
+    fails(
+        &mut experiment(&scratch, &publish),
+        2,
+        &["published.json: ", "EOF", "restore the file"],
+    );
+    fs::write(&file, "{}").unwrap();
     fails(
         &mut experiment(&scratch, &publish),
         2,
@@ -637,7 +643,7 @@ fn results_that_no_run_has_are_harmless() {
         &scratch,
         &["--results", "pages", "--publish", "pages"],
     ));
-    let shown = text(&done.stdout);
+    let shown = text(&done.stdout) + &text(&done.stderr);
     assert!(
         done.status.success() && !shown.contains('\u{1b}'),
         "{shown}"
@@ -661,7 +667,11 @@ fn rungs_of_a_sweep_and_runs_that_shared_the_cores_are_known_too() {
     let claims = text.find("  claims: ").unwrap();
     let text = format!("{})", &text[..claims]);
     let halving = "tuned: true, halving: (rungs: 2, keep: 0.5)";
-    scratch.file("published.ron", text.replace("tuned: true", halving));
+    let text = text.replace("tuned: true", halving);
+    scratch.file(
+        "published.ron",
+        text.replace("0.02, 1e30", "0.02, 1e-9, 1e30"),
+    );
     ok(&mut experiment(
         &scratch,
         &["--publish", "pages", "--jobs", "2"],

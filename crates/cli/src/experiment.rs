@@ -43,7 +43,7 @@ pub(crate) fn keeps_report(directory: &Path) -> Result<bool, Error> {
     let is_kept = report.exists();
     if is_kept {
         let line = format!(
-            "no run has finished; the earlier report stays: {}",
+            "there is nothing new to report; the earlier report stays: {}",
             report.display()
         );
         print(&line)?;
@@ -292,6 +292,16 @@ impl ExperimentArgs {
                 print(&format!("finished runs: {}", file.display()))?;
             }
         }
+        let has_rule = experiment
+            .sweep
+            .as_ref()
+            .is_some_and(|sweep| sweep.rule.is_some());
+        if stopped && is_empty && self.force && has_rule {
+            // Which runs these are is known only after the sweep, so they were not deleted.
+            let note = "note: runs of the claims that were trained before --force will not be trained again; to train \
+                        them again too, repeat the command with --force";
+            print(&wrapped(note, "  "))?;
+        }
         if is_empty && keeps_report(&self.runs.join(&report))? {
             return Err(match stopped {
                 true => stopped_command(self.force),
@@ -370,7 +380,14 @@ impl ExperimentArgs {
         let page = page(publish, source);
         let text = match read_utf8(&page) {
             Err(DataError::NotFound { .. }) => return Ok(()),
-            found => found.unwrap_or_default(),
+            Err(error) => {
+                let page = page.display();
+                let problem = format!(
+                    "`{page}` cannot be read: {error}; move it, or publish to another directory"
+                );
+                return wrong(problem);
+            }
+            Ok(text) => text,
         };
         match self.differs(&text, source, (scale, seeds)) {
             None => Ok(()),

@@ -218,6 +218,7 @@ impl Ladder {
             );
         }
         let steps = |run: &PlannedRun<C>| run.config.as_ref().map(|it| it.train.steps);
+        self.check_factors()?;
         if all
             .windows(2)
             .any(|pair| steps(&pair[0]) >= steps(&pair[1]))
@@ -229,6 +230,20 @@ impl Ladder {
             return Err(ConfigError::new("ladder.more_tokens", problem));
         }
         Ok(all)
+    }
+
+    /// Checks that the factors on the baseline's tokens rise, within limits.
+    fn check_factors(&self) -> Result<(), ConfigError> {
+        let factors = [1.0].into_iter().chain(self.more_tokens.iter().copied());
+        let factors: Vec<f64> = factors.collect();
+        let rises = |pair: &[f64]| pair[0] < pair[1];
+        match factors.windows(2).all(rises) && factors.iter().all(|factor| *factor <= 1000.0) {
+            true => Ok(()),
+            false => {
+                let problem = "must rise, from a factor above 1 to one of at most 1000";
+                Err(ConfigError::new("ladder.more_tokens", problem))
+            }
+        }
     }
 
     /// Checks that the runs of `experiment` have no field that a ladder does not allow.
@@ -331,15 +346,7 @@ impl Ladder {
                 return error(&field, format!("sets `{set}`, which the sweep varies"));
             }
         }
-        let rises = |pair: &[f64]| pair[0] < pair[1];
-        let factors: Vec<f64> = [1.0]
-            .into_iter()
-            .chain(self.more_tokens.iter().copied())
-            .collect();
-        if !factors.windows(2).all(rises) || factors.iter().any(|factor| *factor > 1000.0) {
-            let problem = "must rise, from a factor above 1 to one of at most 1000";
-            return error("ladder.more_tokens", problem.into());
-        }
+        self.check_factors()?;
         for factor in &self.more_tokens {
             let line = longer_name(&self.baseline, *factor);
             if experiment.runs.iter().any(|spec| spec.name == line) {

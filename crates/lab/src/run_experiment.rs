@@ -74,7 +74,13 @@ impl<C: ModelConfig> Experiment<C> {
             let trained = self.train(planned, options)?;
             return Ok(Outcome { notes, ..trained });
         };
-        let (mut tuning, swept) = sweep.run(planned, self.seeds.len(), options)?;
+        let mut swept_options = options.clone();
+        if std::mem::take(&mut swept_options.force) {
+            // Deletes the runs of the claims before the sweep, so that after a stop, the same command without `force` does
+            // not use them. With a rule, the values of these runs are known only after the sweep.
+            self.forget(planned, sweep.rule.is_none(), options)?;
+        }
+        let (mut tuning, swept) = sweep.run(planned, self.seeds.len(), &swept_options)?;
         if swept.stopped {
             return Ok(Outcome {
                 tuning: Some(tuning),

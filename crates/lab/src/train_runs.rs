@@ -284,6 +284,13 @@ impl<C: ModelConfig> Turn<'_, C> {
             outcome.stopped = true;
             return Err("stopped; to continue: repeat the command".into());
         };
+        if !summary.valid_loss.is_finite() {
+            let step = summary.rows.last().map_or(0, |row| row.step);
+            let loss = summary.valid_loss;
+            let why = format!("diverged by step {step} (validation loss {loss})");
+            say(&format!("{label} failed: {why}"));
+            return Err(Self::record_divergence(place, why));
+        }
         let memory = (!is_partial).then_some(memory);
         let observed = self.observe(&summary, &place.directory, memory, parent);
         let mut observed = observed.map_err(|error| of_pool(DriveError::from(error)))?;
@@ -455,20 +462,23 @@ impl<C: ModelConfig> Turn<'_, C> {
             Ok(Err(error)) if error.is_stop() => Ok(None),
             Ok(Err(DriveError::Run(RunError::Locked { .. }))) => Err(Pending::Busy),
             Ok(Err(DriveError::Run(error @ RunError::NotFinite { .. }))) => {
-                let diverged = describe_divergence(&error);
-                // Records the divergence, because a repetition would diverge again.
-                let keep = Measured {
-                    diverged: Some(diverged.clone()),
-                    ..Measured::default()
-                };
-                write_measured(&place.directory, &keep).ok();
-                Err(Pending::Missing {
-                    why: diverged,
-                    diverged: true,
-                })
+                Err(Self::record_divergence(place, describe_divergence(&error)))
             }
             Ok(Err(error)) => Err(of_pool(error).into()),
             Err(panic) => Err(format!("panicked: {}", panic_message(&*panic)).into()),
+        }
+    }
+
+    /// Records in the run's directory that the run diverged, because a repetition would diverge again.
+    fn record_divergence(place: &Place, why: String) -> Pending {
+        let keep = Measured {
+            diverged: Some(why.clone()),
+            ..Measured::default()
+        };
+        write_measured(&place.directory, &keep).ok();
+        Pending::Missing {
+            why,
+            diverged: true,
         }
     }
 

@@ -593,7 +593,8 @@ pub const PAPERS: [Paper; 6] = [
              for two claims would make undecided. Blocks of one layer gain 0.004 ± 0.015 (undecided). At the third\n  \
              size, the forms gain 0.014 ± 0.009 and 0.015 ± 0.015. At the two smaller sizes, no gain is found.",
             "In `dense_ladder`, with four sizes of 4 to 7 layers, DenseFormer ends 0.003 ± 0.007 above the plain\n  \
-             residual at the largest size. No gain is decided at any size.",
+             residual at the largest size, after three tokens per parameter. No gain is decided at any size. The\n  \
+             comparison with a deeper transformer is not tested. This says little about 48 layers.",
             "In `mhc_ladder`, with four sizes of 4 to 7 layers, mHC gains 0.012 ± 0.014 at the largest size and nothing\n  \
              measurable at the smaller ones. With as many FLOPs, the plain residual has a lower loss at every size.\n  \
              The claims are undecided, also because the rule of mHC's learning rate failed.",

@@ -184,7 +184,7 @@ fn a_stop_before_the_first_result_keeps_the_earlier_report() {
     assert_eq!(output.status.code(), stopped_by("-INT"));
     let shown = text(&output.stdout);
     assert!(
-        shown.contains("no run has finished; the earlier report stays: "),
+        shown.contains("there is nothing new to report; the earlier report stays: "),
         "{shown}"
     );
     assert_eq!(results(&directory), earlier);

@@ -8,7 +8,7 @@ use std::ops::Not;
 use std::path::{Path, PathBuf};
 
 use residual_zoo_data::{DataError, hash_of_parts, one_line, read_utf8};
-use residual_zoo_runs::Row;
+use residual_zoo_runs::{Error as RunError, Row};
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Number;
@@ -604,22 +604,24 @@ impl FinishedFile {
     ///
     /// # Errors
     ///
-    /// Returns an error if the path leads to anything else, such as another file or a dangling link, or if the earlier
-    /// results are damaged.
+    /// Returns an error if the path leads to anything else, such as another file or a dangling link, if the earlier
+    /// results are damaged, or if no file can be written there.
     pub fn check_place(path: &Path, name: &str, scale: &str) -> Result<(), Error> {
-        let unreadable = |error| wrong(path, format!("cannot be replaced: {error}"));
-        let head = match read_utf8(path) {
-            Err(DataError::NotFound { .. }) => return Ok(()),
-            Err(error @ (DataError::LinkToNothing { .. } | DataError::LinkLoop { .. })) => {
-                return Err(unreadable(error));
+        if let Some(directory) = path.parent().filter(|directory| directory.is_dir()) {
+            let probe = directory.join(format!(".{}.partial", std::process::id()));
+            let written = std::fs::write(&probe, "").and_then(|()| std::fs::remove_file(&probe));
+            written.map_err(RunError::io("write", &probe))?;
+        }
+        match read_utf8(path) {
+            Err(DataError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(wrong(path, format!("cannot be read: {error}"))),
+            Ok(text)
+                if text.as_bytes().starts_with(BEGINNING)
+                    || serde_json::from_str::<Head>(&text).is_ok() =>
+            {
+                Self::read(path, name, scale).map(drop)
             }
-            found => found
-                .ok()
-                .and_then(|text| serde_json::from_str::<Head>(&text).ok()),
-        };
-        match head.is_some_and(|head| head.experiment == name) {
-            true => Self::read(path, name, scale).map(drop),
-            false => {
+            Ok(_) => {
                 let problem = "holds no results of this experiment, so `--publish` does not replace it; move it, or \
                                publish to another directory";
                 Err(wrong(path, problem.into()))

@@ -7,6 +7,7 @@ mod value;
 
 use residual_zoo_core::ModelConfig;
 
+use crate::ladder::LOSS;
 use crate::plan::with_starts;
 use crate::quantity::{GAIN, TIMES, describe, is_cost, title};
 use crate::stats::Estimate;
@@ -248,7 +249,10 @@ fn value(found: &Observation, quantity: &str) -> Result<f64, String> {
     let seed = found
         .seed
         .map_or(String::new(), |seed| format!(" with seed {seed}"));
-    let missing = || not_measured(&found.run, quantity, &seed);
+    let missing = || match quantity {
+        GAIN if found.get(LOSS).is_none() => not_measured(&found.run, LOSS, &seed),
+        _ => not_measured(&found.run, quantity, &seed),
+    };
     found.get(quantity).ok_or_else(missing)
 }
 

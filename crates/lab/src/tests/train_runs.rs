@@ -1,5 +1,5 @@
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
@@ -89,6 +89,12 @@ fn run(pool: &Path, planned: &[PlannedRun<Fragile>], corpus: &Corpus, seed: u64)
     run_to(Goal::Whole(&[]), planned, corpus, seed, &options(pool))
 }
 
+/// Waits for the turn of a test. Burn has one random generator per process, so tests that seed it take turns.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs `planned` for one seed up to `goal`.
 fn run_to(
     goal: Goal,
@@ -97,9 +103,7 @@ fn run_to(
     seed: u64,
     options: &Options,
 ) -> Outcome {
-    // Burn has one random generator per process, so tests that seed it take turns.
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let corpora = vec![corpus; planned.len()];
     train_runs(planned, &[seed], &corpora, goal, options)
 }
@@ -270,7 +274,7 @@ fn weights_other_than_those_it_began_with_are_refused() {
 }
 
 #[test]
-fn a_loss_that_is_not_finite_in_the_end_is_no_loss() {
+fn a_run_whose_last_loss_is_not_finite_has_diverged() {
     let pool = tempfile::tempdir().unwrap();
     let (mut planned, corpus) = small();
     // The last update makes the loss infinite or NaN.
@@ -279,16 +283,16 @@ fn a_loss_that_is_not_finite_in_the_end_is_no_loss() {
     train.min_learning_rate = MinLearningRate::Rate(1e30);
     train.warmup = 0;
     train.steps = 1;
-    let outcome = run(pool.path(), &planned, &corpus, 1);
-    let of = |run: &str| {
-        let found = outcome.observations.iter().find(|found| found.run == run);
-        found.unwrap_or_else(|| panic!("{:?}", outcome.missing))
-    };
-    assert!(of("first").quantities["valid_loss"].is_finite());
-    let ruined = of("second");
-    assert!(ruined.quantities["first_valid_loss"].is_finite());
-    assert_eq!(ruined.quantities.get("valid_loss"), None);
-    assert_eq!(ruined.quantities.get("perplexity"), None);
+    for _ in 0..2 {
+        let outcome = run(pool.path(), &planned, &corpus, 1);
+        assert_eq!(names(&outcome), ["first", "third"]);
+        let [ruined] = &outcome.missing[..] else {
+            panic!("{:?}", outcome.missing)
+        };
+        assert!(ruined.diverged);
+        let says = "diverged by step 1 (validation loss ";
+        assert!(ruined.why.starts_with(says), "{}", ruined.why);
+    }
 }
 
 #[test]
@@ -329,4 +333,31 @@ fn a_stop_loses_no_results_of_the_pool() {
     let outcome = run_to(whole, &planned[..2], &corpus, 1, &stopped);
     assert!(outcome.stopped);
     assert_eq!(losses(&outcome), ended);
+}
+
+#[test]
+fn a_forced_command_that_is_stopped_in_the_sweep_keeps_no_earlier_run() {
+    let _turn = turn();
+    let pool = tempfile::tempdir().unwrap();
+    let text = r#"(
+      title: "Swept",
+      data: (source: Synthetic(tokens: 1000)),
+      train: (steps: 2, batch: 2, warmup: 0, validate_batches: 1),
+      seeds: [1, 2],
+      sweep: (over: [(field: "train.learning_rate", values: Grid([0.001, 0.002]))], seeds: [11], tuned: true),
+      runs: [(name: "only", model: (gpt2: (n_layer: 1, n_head: 1, width: 8, context: 8)))],
+      columns: ["valid_loss"],
+    )"#;
+    let run = |options: &Options| {
+        let path = Path::new("experiment.ron");
+        run_experiment::<Fragile>(text, path, None, options).unwrap()
+    };
+    let runs = || std::fs::read_dir(pool.path()).unwrap().count();
+    assert_eq!(run(&options(pool.path())).observations().len(), 2);
+    assert_eq!(runs(), 4);
+    let mut forced = options(pool.path());
+    (forced.force, forced.were_opened) = (true, true);
+    forced.stop.stop(None);
+    assert!(run(&forced).observations().is_empty());
+    assert_eq!(runs(), 0);
 }
