@@ -242,11 +242,12 @@ impl Measured<'_> {
         if sizes.len() < 4 {
             return Vec::new();
         }
-        let slope = |line: &Line| line.slope;
-        let end = |line: &Line| line.intercept + line.slope * at.log2();
-        let values: [(&str, &dyn Fn(&Line) -> f64); 2] =
-            [("slope", &slope), ("extrapolated gain", &end)];
-        let doubts = values.into_iter().filter_map(|(name, value)| {
+        let values = [("slope", None), ("extrapolated gain", Some(at.log2()))];
+        let doubts = values.into_iter().filter_map(|(name, at)| {
+            let value = |line: Line| match at {
+                None => line.slope,
+                Some(x) => line.intercept + line.slope * x,
+            };
             let without = |left_out: Option<usize>| {
                 let kept = sizes.iter().enumerate();
                 let kept = kept.filter(|(i, _)| Some(*i) != left_out);
@@ -254,7 +255,7 @@ impl Measured<'_> {
                     kept.map(|(_, (name, rung))| (rung.parameters, self.values(name, GAIN)));
                 let seeds = of_seeds(&points.collect::<Vec<_>>());
                 let lines = seeds.iter().filter_map(|points| Line::through(points));
-                Estimate::of(&lines.map(|line| value(&line)).collect::<Vec<_>>())
+                Estimate::of(&lines.map(value).collect::<Vec<_>>())
             };
             let is_clear = |found: &Estimate| found.mean.abs() > found.half_width;
             let all = without(None).filter(is_clear)?;
