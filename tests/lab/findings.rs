@@ -48,9 +48,10 @@ const MAIN: &str = "\
   eight runs of the plain residual, whose mean loss is 1.974, so these rows are not independent. Twelve more, on
   other seeds, have a mean of 1.964. Against all twenty, static hyper-connections end 0.071 ± 0.011 lower, dynamic ones
   0.062 ± 0.010, mHC 0.026 ± 0.013 and value embeddings 0.028 ± 0.012. The rows of `hyper_ladder`, `mhc_ladder`,
-  `attention_ladder` and `dense_ladder` have the same runs of the plain residual too.
+  `attention_ladder`, `dense_ladder` and `laurel_ladder` have the same runs of the plain residual too.
 - **Seeds.** The pages of older experiments lack the losses of each seed. Among them are `rmt_vs_transformer`,
-  `zero_shot`, `recurrent_shakespeare` and the pages of LAuReL and of the TokenFormer's growth.
+  `zero_shot`, `recurrent_shakespeare` and the older pages of LAuReL and of the TokenFormer's
+  growth.
 - **Units.** Numbers without a unit are validation losses, unless the claim says otherwise. They are in nats per token.
   A token is a character or a byte here, except in `zero_shot` (a subword), on copies (a symbol) and on images (a loss
   is per image). A model that ends below another has a lower final loss.
@@ -310,7 +311,8 @@ const NOTES: &str = "\
   the [shared runs](#main-claims), which end 0.010 ± 0.010 above the runs on other seeds. This difference alone is worth
   about 1.03 times the tokens, by which all gains over this baseline may be too large. A ladder trains its own plain
   residual of each size, on the seeds of the designs and on 1 and 1.5 times the tokens of this size. At the largest
-  size, this is 1.6 and 2.4 passes over the text.
+  size, this is 1.6 and 2.4 passes over the text. The baseline of `growth_ladder` is a small TokenFormer that trains on,
+  on 1, 1.26 and 1.5 times the tokens of both of its stages.
 - **Against the paper.** *Smaller* and *larger* mean that the interval lies on one side of the paper's factor. *As
   reported* means that it contains this factor and not 1, *undecided* that it contains both. Without an entry, the paper
   gives no factor, or another row of the design has the factor. The factors of the papers are measured in other ways: as

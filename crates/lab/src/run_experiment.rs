@@ -120,7 +120,7 @@ impl<C: ModelConfig> Experiment<C> {
         let failed: Vec<&str> = failed.map(|fit| &*fit.run).collect();
         for found in &mut claims {
             let of_claim = failed.iter().copied();
-            let of_claim = of_claim.filter(|run| self.is_about(&found.claim, run, all));
+            let of_claim = of_claim.filter(|run| self.depends_on(&found.claim, run, all));
             let of_claim: Vec<&str> = of_claim.collect();
             if !of_claim.is_empty() {
                 found.doubt(&of_claim);

@@ -161,6 +161,10 @@ pub const PAPERS: [Paper; 6] = [
                 "laurel_ablation",
                 "The deeper baseline is better than the baseline",
             ),
+            (
+                "laurel_ladder",
+                "primary: At the largest size, LAuReL-RW+LR, whose weights",
+            ),
             ("laurel_rank", "Rank 16 is better than rank 4"),
             (
                 "laurel_resnet",
@@ -188,13 +192,16 @@ pub const PAPERS: [Paper; 6] = [
              activations.",
             "In all rows, RW weights the stream and the branch by twice the softmax of two numbers. It is\n  \
              initially the plain residual. The paper names the softmax and the sigmoid.",
-            "No variant can be distinguished from the baseline. With RW+LR, the loss is between 0.014 lower and\n  \
-             0.004 higher per character.",
+            "In `laurel_ablation`, no variant can be distinguished from the baseline. With RW+LR, the loss is between\n  \
+             0.014 lower and 0.004 higher per character.",
+            "In `laurel_ladder`, with four sizes of 4 to 7 layers, RW+LR gains 0.006 ± 0.008 at the largest size\n  \
+             (undecided), 0.006 ± 0.009 at the third and 0.020 ± 0.014 at the second. RW gains nothing measurable\n  \
+             but at the second size, 0.020 ± 0.016.",
             "The paper reports gains of 0.054 to 0.066 per token, which cannot be compared with losses per\n  \
              character.",
-            "In the paper, four more layers (28 instead of 24) gain 0.020 per token. Here, the deeper baseline has\n  \
-             seven layers instead of six, the same ratio. It ends 0.001 ± 0.012 above the baseline, so claims about\n  \
-             losses against the deeper baseline are not tested.",
+            "In the paper, four more layers (28 instead of 24) gain 0.020 per token. In `laurel_ablation`, the deeper\n  \
+             baseline has seven layers instead of six, the same ratio. It ends 0.001 ± 0.012 above the baseline, so\n  \
+             claims about losses against the deeper baseline are not tested.",
             "RW, LR, PA and RW+LR need less memory than one more layer, and RW+LR+PA needs more. In the paper, all\n  \
              variants need less.",
             "On another machine, RW alone ended 0.012 ± 0.006 above the baseline with the same seeds. Here it\n  \
@@ -241,13 +248,21 @@ pub const PAPERS: [Paper; 6] = [
         front: &[0],
         tokens: None,
         sizes: &[],
-        ladders: &[],
+        ladders: &[Rungs {
+            experiment: "growth_ladder",
+            run: "grown",
+            design: "grown TokenFormer, over training on",
+        }],
         summary: &[
             "On the tokens of the last stage alone, a transformer from scratch is worse than the grown model,\n  \
              as the paper reports. The large TokenFormer from scratch, which the paper does not train, is worse\n  \
              too.",
             "For the same FLOPs, the grown model is worse: it ends 0.007 to 0.036 above the large TokenFormer\n  \
              from scratch, and 0.072 to 0.096 above a transformer. The paper does not make this comparison.",
+            "In `growth_ladder`, with four sizes of 4 to 7 layers, a grown TokenFormer gains 0.004 ± 0.003 at the\n  \
+             largest size over a small one that trains on with as many tokens. With as many FLOPs, it ends 0.061 ±\n  \
+             0.005 above it. The rule of the learning rate failed for the small model, so these differences are\n  \
+             undecided.",
             "A TokenFormer from scratch is worse than a transformer, by 0.052 to 0.073.",
             "With τ kept, growing keeps the function of a TokenFormer by construction. With τ = √n of\n  \
              equation 5, it does not: in a small example, logits of at most 3.1 move by up to 0.76.",

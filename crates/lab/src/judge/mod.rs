@@ -7,6 +7,7 @@ mod value;
 
 use residual_zoo_core::ModelConfig;
 
+use crate::claims::Close;
 use crate::ladder::LOSS;
 use crate::plan::with_starts;
 use crate::quantity::{GAIN, TIMES, describe, is_cost, title};
@@ -64,9 +65,15 @@ impl<C: ModelConfig> Experiment<C> {
         claims
     }
 
-    /// Whether a claim is about the run `run` of a ladder, at any size, about a run that starts from it, or about a gain
-    /// over either.
-    pub(crate) fn is_about(&self, claim: &Claim, run: &str, planned: &[PlannedRun<C>]) -> bool {
+    /// Whether the verdict on a claim depends on the learning rate of the run `run` of a ladder: the claim is about it at
+    /// any size, about a run that starts from it, or about a gain over either. A claim that a run starts with the loss
+    /// with which another ended depends on no learning rate.
+    pub(crate) fn depends_on(&self, claim: &Claim, run: &str, planned: &[PlannedRun<C>]) -> bool {
+        if let Test::Close(test) = &claim.test
+            && test.is_start(planned)
+        {
+            return false;
+        }
         let ((names, quantities), lines) = (claim.test.names(), claim.test.lines());
         let ladder = self.ladder.as_ref();
         let ladder = ladder.filter(|_| quantities.contains(&GAIN));
@@ -78,6 +85,19 @@ impl<C: ModelConfig> Experiment<C> {
             .into_iter()
             .filter_map(|run| run.rung.as_ref());
         rungs.any(|rung| rung.run == run)
+    }
+}
+
+impl Close {
+    /// Whether the claim compares the loss with which a run starts with the last loss of the run it starts from.
+    fn is_start<C>(&self, planned: &[PlannedRun<C>]) -> bool {
+        let starts = |run: &PlannedRun<C>| {
+            let after = run.after.as_ref();
+            run.name == self.run && after.is_some_and(|after| after.run == self.than)
+        };
+        self.quantity == "first_valid_loss"
+            && self.than_quantity.as_deref() == Some(LOSS)
+            && planned.iter().any(starts)
     }
 }
 

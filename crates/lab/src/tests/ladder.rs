@@ -571,15 +571,15 @@ fn a_claim_about_a_run_whose_rule_has_failed_is_undecided() {
     let [gain, lower] = &experiment.claims[..] else {
         panic!("{:?}", experiment.claims);
     };
-    let is_about = |claim, run| experiment.is_about(claim, run, &planned);
+    let depends_on = |claim, run| experiment.depends_on(claim, run, &planned);
     // A gain is also about the baseline.
-    assert!(is_about(gain, "deep") && is_about(gain, "plain"));
-    assert!(is_about(lower, "deep") && is_about(lower, "plain"));
+    assert!(depends_on(gain, "deep") && depends_on(gain, "plain"));
+    assert!(depends_on(lower, "deep") && depends_on(lower, "plain"));
     let other = Claim {
         test: claims::Test::NotTested("why".into()),
         ..gain.clone()
     };
-    assert!(!is_about(&other, "plain"));
+    assert!(!depends_on(&other, "plain"));
     let mut found = Judgement {
         claim: lower.clone(),
         verdict: Verdict::Holds,

@@ -147,20 +147,31 @@ fn a_chain_that_means_nothing_is_refused() {
 }
 
 #[test]
-fn a_claim_about_a_run_is_also_about_its_start() {
+fn a_claim_about_a_run_depends_on_its_start() {
     let experiment = parse(CHAIN);
     let planned = experiment.plan(&[]).unwrap();
-    let is_about = |test: &str, run: &str| {
+    let depends_on = |test: &str, run: &str| {
         let claim = format!("(says: \"So\", source: \"none\", test: {test})");
         let claim: Claim = parse_ron(&claim, Path::new("claim.ron")).unwrap();
-        experiment.is_about(&claim, run, &planned)
+        experiment.depends_on(&claim, run, &planned)
     };
     let loss = r#"Lower(quantity: "valid_loss", run: "wide, small", than: "scratch, small")"#;
-    assert!(is_about(loss, "wide") && is_about(loss, "start") && is_about(loss, "scratch"));
-    assert!(!is_about(loss, "on"));
+    assert!(depends_on(loss, "wide") && depends_on(loss, "start") && depends_on(loss, "scratch"));
+    assert!(!depends_on(loss, "on"));
     // A gain is over the baseline, which has a start too.
     let gain = r#"AtLeast(quantity: "gain", run: "scratch, large", value: 0)"#;
-    assert!(is_about(gain, "on") && is_about(gain, "start") && !is_about(gain, "wide"));
+    assert!(depends_on(gain, "on") && depends_on(gain, "start") && !depends_on(gain, "wide"));
+    // That growing keeps the loss is true or false at any learning rate.
+    let start = |than: &str, than_quantity: &str| {
+        let quantities =
+            format!(r#"quantity: "first_valid_loss", than_quantity: "{than_quantity}""#);
+        format!(r#"Close({quantities}, run: "wide, large", than: "{than}, large", within: 0.1)"#)
+    };
+    assert!(!depends_on(&start("start", "valid_loss"), "start"));
+    assert!(!depends_on(&start("start", "valid_loss"), "wide"));
+    // Only this comparison is exempt.
+    assert!(depends_on(&start("start", "train_loss"), "start"));
+    assert!(depends_on(&start("on", "valid_loss"), "on"));
 }
 
 #[test]
